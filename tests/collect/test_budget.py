@@ -25,7 +25,7 @@ def test_far_too_dear_goes_down_by_halves_to_the_floor_and_stays_there() -> None
     assert run(settled(), [1.0] * 20 * AVERAGED_TICKS) == [48, 24, 12, LOWEST_HZ]
 
 
-def test_cheap_again_goes_up_to_what_was_wanted_and_stays_there() -> None:
+def test_when_cheap_again_the_rate_returns_to_the_requested_one() -> None:
     budget = settled()
     run(budget, [1.0] * 4 * AVERAGED_TICKS)
     assert run(budget, [0.001] * 20 * AVERAGED_TICKS) == [22, 44, 88, 97]

@@ -183,7 +183,7 @@ def test_it_ends_when_the_time_is_over() -> None:
     assert len(made.sink.ticks) == 5
 
 
-def test_what_is_there_when_a_stop_is_asked_for_is_recorded() -> None:
+def test_rows_present_at_a_stop_are_recorded() -> None:
     made = FakeRecorder(FakeSource("anchors", anchors))
     made.run(1)
     assert len(made.sink.rows("anchors")) == 1
@@ -266,7 +266,7 @@ def test_losses_of_sources_are_summed() -> None:
     assert all(loss["cpu"] is None for loss in made.sink.rows("losses"))
 
 
-def test_a_disk_that_is_full_is_reported_to_whoever_watches() -> None:
+def test_a_full_disk_is_reported_to_the_observer() -> None:
     reported = []
     made = FakeRecorder(FakeSource("anchors", anchors))
     made.sink.commit = lambda tick: setattr(made.sink, "dropped", made.sink.dropped + 4) or False

@@ -117,7 +117,7 @@ def test_links_lead_nowhere(files, tmp_path):
     assert precious.read_text() == "ours\n" and list(elsewhere.iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_made_is_told(tmp_path):
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / "etc").write_text("a file")
     files = OwnFiles(lambda name: tmp_path / name.lstrip("/"))
     with pytest.raises(ActionFailed, match=r"90-exhume.conf can't be written"):
@@ -141,7 +141,7 @@ def read_only(tmp_path) -> Iterator[OwnFiles]:
 
 
 @pytest.mark.root
-def test_a_read_only_disk_is_told_before_anything_is_stopped_and_keeps_nothing_from_being_undone(read_only):
+def test_a_read_only_disk_is_reported_first_and_blocks_no_rollback(read_only):
     assert "read-only" in read_only.drop_in_obstacle("a.service")
     assert "read-only" in read_only.mask_obstacle("a.service")
     text = drop_in_text("a.service", "f", "now")

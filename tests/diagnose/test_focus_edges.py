@@ -23,7 +23,7 @@ def test_one_bad_run_on_one_core_of_96_in_ten_minutes(tmp_path: Path) -> None:
     assert focus.baseline.seconds >= 30
 
 
-def test_trouble_without_a_pause_beside_a_program_that_begins(tmp_path: Path) -> None:
+def test_continuous_trouble_while_a_program_starts(tmp_path: Path) -> None:
     scene = Scene(cores=4, seconds=130).core(2, 0, 130, system=990).core(0, 100, 110, user=900)
     first, lasting = find_foci(scene.write(tmp_path), scene.window)
     assert first.measure == "busy"

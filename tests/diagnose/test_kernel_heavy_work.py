@@ -40,7 +40,7 @@ def test_sending_to_itself_is_not_either(tmp_path: Path) -> None:
     assert found.verdict is not Verdict.STARVED
 
 
-def test_a_line_that_only_warns_makes_nobody_suffer(tmp_path: Path) -> None:
+def test_a_warning_line_alone_is_no_symptom(tmp_path: Path) -> None:
     scene = Scene(cores=8).core(3, 20, 30, system=750).stack(3, 20, 30, 0.75, "rsync", 77, WORK["reading files"])
     scene.event(24, "workqueue-hog", "workqueue: zorp hogged CPU for >10000us 4 times", "warning", comm="zorp")
     found = judged_recording(scene.write(tmp_path), scene.window)

@@ -45,7 +45,7 @@ def test_levels(dying: int | None, growth: dict[tuple[str, str], Growth], level:
     assert verdict.thresholds == Thresholds()
 
 
-def test_the_incident_in_words() -> None:
+def test_the_summary_of_the_incident() -> None:
     verdict = judge(census(68_680), grown(68_271, 68_680))
     assert verdict.summary == "68,680 zombie memory cgroups, and growing by 409 an hour"
     assert "1,000" in verdict.reasons[0]

@@ -73,7 +73,7 @@ def test_only_root_can_read_or_leave_orders(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"version": 99}', '{"version": 1}', '{"version": 1, "id": "../../x"}']
 )
-def test_a_plan_or_a_fix_that_is_none_is_told_in_a_sentence(tmp_path, text):
+def test_an_unknown_plan_or_fix_is_reported(tmp_path, text):
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans/last.json").write_text(text)
     with pytest.raises(JournalError) as told:
@@ -113,7 +113,7 @@ def test_ids_are_no_paths(tmp_path, id_):
     assert check_id("20260101-000000-abcd")
 
 
-def test_a_disk_that_is_full_is_told_and_the_old_ledger_stays(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_keeps_the_old_ledger(tmp_path, monkeypatch):
     ledger = Ledger(tmp_path)
     fix = ledger.save(saved().begun())
 
@@ -149,7 +149,7 @@ def test_a_plan_holds_only_for_its_state():
     ]
 
 
-def test_plans_that_nobody_applied_do_not_pile_up(tmp_path):
+def test_only_the_newest_plans_are_kept(tmp_path):
     for number in range(60):
         save_plan(tmp_path / "work", saved(id_=f"20260101-0000{number:02d}-abcd"))
     assert len(list((tmp_path / "work/plans").iterdir())) == 51

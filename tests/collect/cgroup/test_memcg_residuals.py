@@ -185,7 +185,7 @@ def test_pages_that_totals_lack_are_found_by_the_page_counters(node: FakeNode) -
     assert not parent.exact
 
 
-def test_page_counters_are_not_asked_where_totals_account_for_all_zombies(node: FakeNode) -> None:
+def test_page_counters_are_not_read_where_totals_explain_all_zombies(node: FakeNode) -> None:
     old_node(node, 3, 2)
     counters(node, "docker", 50)
     v1_cgroup(node, "docker", {}, {"cache": 3 * PAGE})

@@ -47,7 +47,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 @pytest.mark.parametrize("failures", [0, 1, 2])
-def test_what_it_failed_to_tell_is_asked_for_again(engine: Engine, failures: int) -> None:
+def test_failed_requests_are_retried(engine: Engine, failures: int) -> None:
     Failing.failures = failures
     assert engine.get("/containers/abc/json") == {"Id": "abc"}
     assert len(Failing.asked) == failures + 1
@@ -60,7 +60,7 @@ def test_one_that_fails_every_time_is_reported_with_its_reason(engine: Engine) -
     assert reported.value.status == 500 and len(Failing.asked) == 3
 
 
-def test_what_is_not_there_is_asked_for_once(engine: Engine) -> None:
+def test_missing_containers_are_requested_once(engine: Engine) -> None:
     Failing.failures, Failing.status = 100, 404
     with pytest.raises(EngineError):
         engine.get("/containers/abc/json")

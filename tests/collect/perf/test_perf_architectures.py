@@ -153,7 +153,7 @@ def test_kernel_code_is_followed_where_the_kernel_reports(opened) -> None:
     assert task_events(opened) == [True, True]
 
 
-def test_an_older_kernel_is_asked_once_and_then_without(opened) -> None:
+def test_an_older_kernel_is_probed_once(opened) -> None:
     asked = []
 
     def refuse(spec, cpu):

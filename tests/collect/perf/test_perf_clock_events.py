@@ -85,7 +85,7 @@ def test_names_of_others_on_the_core_are_not_taken_for_its_own() -> None:
         restless.join()
 
 
-def test_a_stamp_is_of_the_thread_that_is_asked_for() -> None:
+def test_a_timestamp_is_of_the_requested_thread() -> None:
     data = comm(10, "other", 100) + comm(10, "own", 200, tid=11) + comm(10, "other", 300)
     assert kernel_clock._stamps(data, 11) == [200]
     assert kernel_clock._stamps(data, 12) == []

@@ -116,12 +116,12 @@ def test_what_is_gone_inherits_the_place_of_its_parent(book, reader) -> None:
     assert reader.asked == [7], "nothing is read about what has ended"
 
 
-def test_what_goes_while_it_is_asked_about_keeps_the_name_that_the_records_reported(book) -> None:
+def test_a_process_that_ends_during_a_read_keeps_its_recorded_name(book) -> None:
     (row,) = reported(book, (10, None, "true"))
     assert (row["comm"], row["ppid"], row["cmdline"]) == ("true", None, None)
 
 
-def test_after_a_loss_everything_is_asked_again(book, reader) -> None:
+def test_after_a_loss_every_process_is_read_again(book, reader) -> None:
     reader.lives(10, "old")
     reported(book, (10, 1, "old"))
     reader.lives(10, "new")
@@ -158,7 +158,7 @@ def test_a_process_that_turned_real_time_is_reported_again(book, reader) -> None
     assert book.rows(4000, seen, set(), {10: urgent}) is None
 
 
-def test_only_threads_that_keep_a_core_are_asked_and_real_time_speaks_for_the_process() -> None:
+def test_policies_are_read_only_for_threads_that_hold_a_core() -> None:
     asked = []
 
     def ask(tid: int) -> Scheduling:

@@ -216,7 +216,7 @@ def test_which_samples_have_a_user_part() -> None:
         ([CONTEXT_USER], [], []),
     ],
 )
-def test_a_chain_is_cut_into_what_ran_and_who_called(chain, kernel, user) -> None:
+def test_a_chain_is_split_into_leaf_and_callers(chain, kernel, user) -> None:
     cut = Chain(chain, None)
     assert (cut.kernel, cut.user) == (kernel, user)
 

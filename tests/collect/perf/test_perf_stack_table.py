@@ -162,7 +162,7 @@ def test_the_idle_task_without_a_kernel_part_is_not_idle(book) -> None:
 @pytest.mark.parametrize(
     "frame", [make_frame(JIT, "perf-map", "compiled"), make_frame(USER, "[anon]", "[anon]")], ids=["jit", "nameless"]
 )
-def test_compiled_code_is_named_anew_each_time(book, names, frame) -> None:
+def test_jit_code_is_resolved_each_time(book, names, frame) -> None:
     names.user_frame = lambda address: frame
     before = resolve(book, {1: user_chain(10)}, set())[1]
     assert find(book, 1) is None
@@ -197,7 +197,7 @@ def test_forgetting_names_everything_again(book, names) -> None:
     assert len(names.asked) == 4
 
 
-def test_known_kernel_addresses_are_not_asked_about_again(book, names) -> None:
+def test_known_kernel_addresses_are_not_resolved_again(book, names) -> None:
     resolve(book, {1: kernel_chain(5, 1)}, set())
     resolve(book, {2: kernel_chain(4, 1)}, set())
     assert names.asked == [1, 5, 4]

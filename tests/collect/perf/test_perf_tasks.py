@@ -50,7 +50,7 @@ def test_a_fork_means_the_same_as_its_parent_until_either_maps_something(node) -
     assert node.program(10, 201, 0x9000) is None
 
 
-def test_an_exec_begins_anew_in_the_middle_of_a_tick(node) -> None:
+def test_an_exec_in_a_tick_starts_a_new_entry(node) -> None:
     node.lives(10, "bash", "/bin/bash")
     node.program(10, 1)
     node.tick(fork(20, 10, 100) + loads(20, "grep", 200), sampled=(10, 20))
@@ -77,7 +77,7 @@ def test_two_execs_in_one_tick(node) -> None:
     assert node.program(20, 450) == "/bin/perl"
 
 
-def test_a_child_of_a_process_that_was_never_sampled_is_asked_itself(node) -> None:
+def test_a_child_of_an_unsampled_process_is_read_from_proc(node) -> None:
     node.lives(20, "worker", "/bin/worker")
     node.tick(fork(20, 10, 100))
     node.over()
@@ -134,14 +134,14 @@ def test_the_daughter_of_a_daughter_that_is_gone_keeps_her_own_name(node) -> Non
     assert node.program(30, 150) == "/bin/daemon"
 
 
-def test_a_process_that_ended_before_being_asked_is_unknown(node) -> None:
+def test_a_process_that_ended_before_it_was_read_is_unknown(node) -> None:
     node.tick(exits(10, 100), sampled=(10,))
     assert node.program(10, 50) is None
     assert node.name(10, 50) == ":10"
     assert node.name(10, 50, tid=11) == ":10"
 
 
-def test_proc_is_not_asked_about_what_has_ended(node) -> None:
+def test_ended_processes_are_not_read_from_proc(node) -> None:
     """By the time of the drain its number may be another's."""
     node.lives(10, "newcomer", "/bin/newcomer")
     node.tick(exits(10, 100), sampled=(10,))
@@ -149,7 +149,7 @@ def test_proc_is_not_asked_about_what_has_ended(node) -> None:
     assert node.name(10, 50) == ":10"
 
 
-def test_what_ran_before_an_exec_is_unknown_where_it_was_never_asked_about(node) -> None:
+def test_before_an_exec_an_unread_process_is_unknown(node) -> None:
     node.lives(10, "after", "/bin/after")
     node.tick(loads(10, "after", 200), sampled=(10,))
     assert (node.program(10, 100), node.name(10, 100)) == (None, ":10")
@@ -242,7 +242,7 @@ def test_a_name_that_is_not_text_is_kept_readable(node) -> None:
     assert node.name(10, 200) == "caf\ufffd\n"
 
 
-def test_lost_records_make_everything_be_asked_again(node) -> None:
+def test_lost_records_make_every_process_be_read_again(node) -> None:
     node.lives(10, "old", "/bin/old")
     assert (node.program(10, 1), node.name(10, 1)) == ("/bin/old", "old")
     node.lives(10, "new", "/bin/new")

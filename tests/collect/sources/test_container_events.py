@@ -93,14 +93,14 @@ def test_containers_that_run_already_are_reported_once(daemon: Daemon, tmp_path:
     source.close()
 
 
-def test_a_daemon_that_never_answers_holds_up_nobody(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_silent_daemon_does_not_delay_the_tick(daemon: Daemon, tmp_path: Path) -> None:
     source = connected(daemon, tmp_path)
     for second in range(1, 5):
         assert source.read(tick(second)) == {}
     source.close()
 
 
-def test_a_daemon_that_was_restarted_is_asked_again(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_restarted_daemon_is_reconnected(daemon: Daemon, tmp_path: Path) -> None:
     source = connected(daemon, tmp_path)
     daemon.open.pop("/events").close()
     source.read(tick(1))

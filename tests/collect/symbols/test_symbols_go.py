@@ -169,7 +169,7 @@ def test_a_function_whose_name_is_out_of_reach_still_has_one_frame(tmp_path: Pat
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_files_of_one_owner_are_asked_for_names_together_or_else_one_by_one(
+def test_files_of_one_owner_are_requested_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
     asked: list[int] = []

@@ -86,7 +86,7 @@ def test_a_map_that_grows_is_read_on_and_half_a_line_waits(process: Path) -> Non
     assert names(symbols, 0x1000, 0x2000, 0x3000) == ["first", "second", "third"]
 
 
-def test_a_map_that_was_begun_anew_is_read_again(process: Path) -> None:
+def test_a_rewritten_map_is_read_again(process: Path) -> None:
     clock = Clock()
     symbols = JitSymbols(Host(proc=process.parents[3]), clock=clock)
     process.write_text("1000 100 old_function_name\n")

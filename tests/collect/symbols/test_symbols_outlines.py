@@ -104,7 +104,7 @@ def test_equal_numbers_mean_equal_frames(compile_c: Compile, flags: tuple[str, .
 
 
 @pytest.mark.needs("gcc", "strip")
-def test_before_a_function_was_asked_for_it_has_no_number(compile_c: Compile) -> None:
+def test_a_function_has_no_number_before_it_is_requested(compile_c: Compile) -> None:
     program = compile_c(SOURCE, "-rdynamic")
     at = offsets_of(program, "alpha", "hidden_beta")
     stripped(program)
@@ -147,7 +147,7 @@ def test_outlines_are_read_once_and_only_when_something_has_no_name(
 
 
 @pytest.mark.needs("gcc", "strip")
-def test_a_file_out_of_reach_is_asked_again_later(compile_c: Compile, tmp_path: Path) -> None:
+def test_an_unreachable_file_is_retried_later(compile_c: Compile, tmp_path: Path) -> None:
     program = compile_c(SOURCE, "-rdynamic")
     at = offsets_of(program, "alpha", "hidden_beta")
     stripped(program)

@@ -13,7 +13,7 @@ def test_without_a_bus_it_is_said(tmp_path: Path) -> None:
         failed_units(NodeRoot(tmp_path))
 
 
-def test_without_systemd_it_is_said_in_few_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_systemd_the_reason_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", f"unix:path={tmp_path}/nothing")
     monkeypatch.setattr("exhume.collect.systemd.units._RUNS", str(tmp_path / "nowhere"))
     with pytest.raises(OSError, match=r"^systemd doesn't run here$"):

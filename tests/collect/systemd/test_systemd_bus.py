@@ -64,7 +64,7 @@ def test_no_socket_is_a_sentence(tmp_path: Path) -> None:
         Bus(tmp_path / "nothing")
 
 
-def test_one_that_nobody_listens_at_is_a_sentence(tmp_path: Path) -> None:
+def test_a_socket_without_a_listener_is_reported(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(os.fspath(tmp_path / "stale"))
     with pytest.raises(BusError, match="can't be reached: Connection refused"):

@@ -34,7 +34,7 @@ def test_what_came_with_the_image_and_never_worked_is_not_needed(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_somebody_set_up_may_be_needed_though_it_never_worked(seed):
+def test_a_configured_service_that_never_worked_may_be_needed(seed):
     assert answer(looping(some_name(seed)), linked=SINCE) == ("unknown", "never-worked-but-configured")
 
 
@@ -78,13 +78,13 @@ def test_a_target_that_requires_it_is_a_wish():
     assert answer(broken, unit("multi-user.target"))[0] == "no"
 
 
-def test_what_somebody_is_connected_to_is_needed():
+def test_a_service_with_connections_is_needed():
     service = looping("db.service")
     known = facts(service, uses=used(service, listens=("port 5432",), connections=("3 connections to port 5432",)))
     assert answer(service, known=known) == ("yes", "in-use")
 
 
-def test_a_port_that_nobody_is_connected_to_settles_nothing():
+def test_a_port_without_connections_decides_nothing():
     service = unit("db.service")
     need = judged(service, known=facts(service, uses=used(service, listens=("port 5432",)))).need
     assert need.needed is Needed.UNKNOWN and "port 5432" in need.why
@@ -101,7 +101,7 @@ def test_what_keeps_the_node_reachable_is_needed_even_while_it_loops(name):
     assert answer(looping(name)) == ("yes", "protected")
 
 
-def test_a_kubelet_that_joined_no_cluster_is_left_alone_and_told_of():
+def test_a_kubelet_without_a_cluster_is_reported_and_kept():
     service = looping("kubelet.service")
     found = judged(service, answers=answered(service, False))
     assert (found.need.needed, found.need.rule) == (Needed.UNKNOWN, "protected")
@@ -116,7 +116,7 @@ def test_an_agent_that_lacks_what_it_cannot_do_without_is_not_needed():
     assert found.agent.lacks[0].seen in found.need.why
 
 
-def test_an_agent_that_has_it_was_set_up_by_somebody():
+def test_an_agent_with_its_requirement_was_configured():
     service = unit("datadog-agent.service")
     assert answer(service, answers=answered(service, True)) == ("yes", "agent-set-up")
 
@@ -154,7 +154,7 @@ def test_an_ecs_agent_that_works_without_a_cluster_of_its_own_asks_for_the_defau
     assert answer(unit("ecs.service"), answers=answers)[0] == "unknown"
 
 
-def test_an_ecs_agent_with_a_cluster_that_somebody_set_is_not_called_useless():
+def test_an_ecs_agent_with_a_cluster_is_not_useless():
     service, answers = ecs(answers_cluster=True)
     assert answer(service, linked=SINCE, answers=answers)[0] == "unknown"
 
@@ -164,7 +164,7 @@ def test_the_same_agent_is_known_by_its_image():
     assert found.agent is not None and found.agent.id == "ecs-agent"
 
 
-def test_a_name_that_only_resembles_an_agents_is_nobody_known():
+def test_a_similar_name_is_no_agent():
     for name in ("ecs-backup.service", "my-datadog.service", "kubelet-exporter.service"):
         assert judged(unit(name)).agent is None
     assert judged(container(image="acme/not-amazon-ecs-agent-at-all:1")).agent is None
@@ -181,13 +181,13 @@ def test_a_unit_that_never_started_for_a_failed_dependency_may_yet_be_of_use():
     assert answer(late, failed, linked=SINCE)[0] == "unknown"
 
 
-def test_what_somebody_set_up_and_works_is_needed():
+def test_a_configured_service_that_works_is_needed():
     assert answer(unit(), linked=SINCE) == ("yes", "configured-and-works")
     # One that was started again a moment ago may be down in the next.
     assert answer(unit(age_s=2.0), linked=SINCE) == ("unknown", "no-rule")
 
 
-def test_that_nothing_runs_beside_it_is_never_a_reason():
+def test_other_services_do_not_change_the_answer():
     """Whatever else is on the node, or is not, the answer about a healthy service that nobody knows stays the same."""
     alone = answer(unit(some_name(1)))
     among = answer(unit(some_name(1)), *(container(f"c{place}") for place in range(5)))
@@ -215,7 +215,7 @@ def test_an_agents_container_that_never_worked_is_young_by_no_ones_order():
     assert answer(service, answers=mine) == ("no", "never-worked")
 
 
-def test_an_agent_that_somebody_set_up_is_not_called_useless_for_a_sign():
+def test_one_sign_does_not_make_a_configured_agent_useless():
     service = looping("puppet.service")
     assert answer(service, linked=SINCE, answers=signs(service)) == ("unknown", "never-worked-but-configured")
     assert answer(service, answers=signs(service)) == ("no", "never-worked")

@@ -12,7 +12,7 @@ def test_what_is_older_than_the_first_boot_is_the_images():
     assert Trait.DEFAULT_ON in found.traits and not found.troubled
 
 
-def test_a_link_that_was_made_since_is_somebodys_order():
+def test_a_newer_link_means_enabled_by_a_person():
     found = judged(unit(), linked=SINCE)
     assert found.provenance.origin is Origin.CONFIGURED
     assert "multi-user.target.wants/thing.service" in found.provenance.why
@@ -74,7 +74,7 @@ def test_a_unit_without_a_file_is_of_unknown_origin():
     assert judged(unit(fragment=None)).provenance.origin is Origin.UNKNOWN
 
 
-def test_containers_are_told_by_when_they_were_made():
+def test_container_provenance_by_creation_time():
     assert judged(container(created=BEFORE)).provenance.origin is Origin.IMAGE
     assert judged(container(created=SINCE)).provenance.origin is Origin.CONFIGURED
     assert judged(container(created=None)).provenance.origin is Origin.UNKNOWN

@@ -37,7 +37,7 @@ def test_a_loop_that_began_a_minute_ago_is_one_though_the_day_was_calm():
     assert trouble(looping(restarts=5, history=history(6, 6, every_s=10, hours=24))) == [Trait.CRASH_LOOP]
 
 
-def test_a_loop_that_is_over_is_not_told_as_one():
+def test_a_past_loop_is_not_reported():
     calm = unit(restarts=311, age_s=5 * 3600, history=history(312, 311, ago_s=5 * 3600))
     assert Trait.CRASH_LOOP not in trouble(calm)
 
@@ -82,7 +82,7 @@ def test_a_timers_job_that_fails_every_minute_failed_and_does_not_loop():
     assert trouble(job) == [Trait.FAILED]
 
 
-def test_such_a_job_that_runs_right_now_is_told_as_well():
+def test_such_a_job_is_reported_while_it_runs():
     wants = Wants(triggered_by=("thing.timer",))
     job = unit(state="activating", detail="start", age_s=1.0, wants=wants, restart_policy="no")
     assert trouble(but(job, history=history(1440, 1440, every_s=60))) == [Trait.FLAPPING]
@@ -94,7 +94,7 @@ def test_one_that_is_started_often_and_seldom_fails_does_not_loop():
     assert trouble(busy) == [Trait.FLAPPING]
 
 
-def test_an_administrator_who_restarts_it_makes_no_loop():
+def test_manual_restarts_are_no_loop():
     assert trouble(unit(age_s=3.0, history=history(6, 0))) == []
 
 
@@ -218,13 +218,13 @@ def test_a_unit_that_another_has_started_again_and_again_loops_also_while_it_is_
     assert trouble(past) == [Trait.FAILED] and "stays down" not in judged(past).explained[0]
 
 
-def test_a_container_that_somebody_else_makes_anew_each_time_loops_whatever_its_policy():
+def test_a_container_recreated_each_time_loops():
     anew = container(state="exited", restart_policy="no", restarts=0, last_exit=Exit(NOW, 1))
     assert trouble(but(anew, history=history(50, 50, every_s=4))) == [Trait.CRASH_LOOP]
 
 
 @pytest.mark.parametrize("code", [0, 137, 143])
-def test_a_container_that_somebody_stopped_did_not_fail(code):
+def test_a_stopped_container_did_not_fail(code):
     assert trouble(container(state="exited", restart_policy="no", last_exit=Exit(NOW, code))) == []
 
 

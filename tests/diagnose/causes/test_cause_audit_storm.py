@@ -52,7 +52,7 @@ def test_a_core_lost_to_it_is_grave(tmp_path: Path) -> None:
     assert found is not None and found.severity == "critical"
 
 
-def test_the_log_tells_of_records_that_wait(tmp_path: Path) -> None:
+def test_backlog_lines_of_the_log_are_evidence(tmp_path: Path) -> None:
     scene = audited(Scene(cores=4), 2, WRITE)
     scene.event(25, "kernel-line", "audit: backlog limit exceeded", "warning")
     with_log = of(judged(scene, tmp_path / "log"))

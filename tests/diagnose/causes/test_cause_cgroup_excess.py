@@ -58,7 +58,7 @@ def test_few_cgroups_are_no_excess(tmp_path: Path) -> None:
     assert reason(answer, "cgroup-excess") == "cgroup-excess.usual"
 
 
-def test_where_the_living_are_not_counted_yet_a_walk_is_told_less_surely(tmp_path: Path) -> None:
+def test_without_live_counts_a_walk_has_less_confidence(tmp_path: Path) -> None:
     _, sure = examined(counted(walked(Scene()), 14_000), tmp_path / "counted")
     scene, idle = walked(Scene()), Scene().stack(0, 0, 40, 0.1, "server", 3, PARSE)
     for each in (scene, idle):
@@ -76,7 +76,7 @@ def test_reading_attributes_of_devices_is_something_else(tmp_path: Path) -> None
     assert finding is not None and finding.severity is Severity.INFO and finding.culprit.cpu is None
 
 
-def test_many_that_nobody_walks_are_worth_knowing(tmp_path: Path) -> None:
+def test_many_cgroups_without_a_walk_are_info(tmp_path: Path) -> None:
     _, finding = examined(counted(Scene().stack(0, 0, 40, 0.1, "server", 3, PARSE), 14_000), tmp_path)
     assert finding is not None and finding.severity is Severity.INFO and finding.confidence >= 0.7
 

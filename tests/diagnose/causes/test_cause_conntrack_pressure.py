@@ -45,7 +45,7 @@ def test_drops_alone_are_found_without_stacks(tmp_path: Path) -> None:
     assert "shared.no-stacks" in doubts(found)
 
 
-def test_a_table_that_fills_is_told_early(tmp_path: Path) -> None:
+def test_a_filling_table_is_reported_early(tmp_path: Path) -> None:
     scene = filled(Scene(), 220_000).core(1, 20, 30, user=900)
     found = find(judged(scene, tmp_path))
     assert found is not None and found.severity == "info"
@@ -58,7 +58,7 @@ def test_the_local_process_that_opens_connections_is_named(tmp_path: Path) -> No
     assert (top.cause, top.culprit.comm, top.culprit.pid, top.culprit.cpu) == ("conntrack-pressure", "prober", 808, 70)
 
 
-def test_address_translation_that_searches_for_a_port_is_not_told_as_rules(tmp_path: Path) -> None:
+def test_nat_port_search_is_not_reported_as_rules(tmp_path: Path) -> None:
     """A rule calls for the translation, so its search runs below the rules; it is not the rules that cost."""
     rules = ["do_syscall_64", "__sys_sendmmsg", "udp_sendmsg", "nf_hook_slow", "nft_do_chain", "xt_snat_target_v2"]
     search = [*rules, "nf_nat_setup_info", "nf_nat_l4proto_unique_tuple", "nf_conntrack_tuple_taken"]

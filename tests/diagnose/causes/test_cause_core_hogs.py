@@ -49,7 +49,7 @@ def test_an_ordinary_hog_is_not_one(tmp_path: Path) -> None:
     assert "user-hog" in {each.cause for each in found.findings}
 
 
-def test_where_policies_were_not_recorded_a_ksoftirqd_that_waits_tells(tmp_path: Path) -> None:
+def test_without_policies_a_waiting_ksoftirqd_is_evidence(tmp_path: Path) -> None:
     scene = real_time_hog(Scene(cores=4, seconds=40), policy=None)
     scene.row("threads", 26, tid=9, comm="ksoftirqd/2", cpu=2, run_ns=0, wait_ns=2 * NANOS)
     told = real_time_finding(judged_recording(scene.write(tmp_path), scene.window))
@@ -76,7 +76,7 @@ def test_a_real_time_thread_that_works_a_little_is_healthy(tmp_path: Path) -> No
     assert real_time_finding(judged_recording(scene.write(tmp_path), scene.window)) is None
 
 
-def test_without_stacks_the_line_is_told(tmp_path: Path) -> None:
+def test_without_stacks_the_log_line_is_reported(tmp_path: Path) -> None:
     scene = real_time_hog(Scene(cores=4, seconds=40).without("samples", "processes"))
     scene.event(24, "rt-throttling", LINE, "warning")
     recording = scene.write(tmp_path)
@@ -143,7 +143,7 @@ def test_a_busy_healthy_node_has_nothing_above_info(tmp_path: Path, busy_from: i
     assert found.verdict == "healthy"
 
 
-def test_a_program_that_nobody_suffers_from_is_worth_knowing(tmp_path: Path) -> None:
+def test_a_hog_without_victims_is_info(tmp_path: Path) -> None:
     scene = user_hog(Scene(cores=4, seconds=40), 2)
     found = judged_recording(scene.write(tmp_path), scene.window)
     told = user_finding(found)
@@ -172,7 +172,7 @@ def test_one_that_went_to_another_core_was_not_held_back(tmp_path: Path) -> None
     assert told is not None and told.severity == "info"
 
 
-def test_without_stacks_only_the_core_is_told(tmp_path: Path) -> None:
+def test_without_stacks_only_the_core_is_reported(tmp_path: Path) -> None:
     scene = user_hog(Scene(cores=4, seconds=40).without("samples"), 2).core(2, 20, 30, wait_ns=1_500_000_000)
     recording = scene.write(tmp_path)
     found = judged_recording(recording, scene.window)

@@ -154,7 +154,7 @@ def test_all_the_time_on_all_cores(tmp_path: Path) -> None:
     assert "4 cores" in told.summary
 
 
-def test_a_trifle_is_not_told(tmp_path: Path) -> None:
+def test_a_small_share_is_not_reported(tmp_path: Path) -> None:
     scene = healthy().core(1, 20, 30, user=700, steal=20)
     found = judged_recording(scene.write(tmp_path), scene.window)
     assert steal_finding(found) is None

@@ -100,7 +100,7 @@ def test_a_unit_needs_no_command_to_be_known_as_one_thing(tmp_path: Path) -> Non
     )
 
 
-def test_every_hierarchy_tells_of_the_same_cgroup_and_it_counts_once(tmp_path: Path) -> None:
+def test_a_cgroup_of_several_hierarchies_counts_once(tmp_path: Path) -> None:
     scene = Scene(cores=4, seconds=60)
     for hierarchy in (2, 4, 9):
         cgroups(scene, EVERY_TWO, 0.3, "/system.slice/ecs.service", hierarchy)

@@ -142,7 +142,7 @@ def test_a_burst_of_a_second_is_no_storm(tmp_path: Path) -> None:
     assert only(found, "fork-storm") is None
 
 
-def test_without_stacks_the_counter_is_told_with_less_confidence(tmp_path: Path) -> None:
+def test_without_stacks_the_counter_has_less_confidence(tmp_path: Path) -> None:
     scene = storm(calm(Scene(cores=4, seconds=30)), 2, 12, 22).without("samples", "processes")
     told = only(judged_recording(scene.write(tmp_path), scene.window), "fork-storm")
     assert told is not None

@@ -45,7 +45,7 @@ def test_a_cgroup_at_its_limit_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("frames", [DIRECT, OLD])
-def test_a_node_that_is_short_makes_whoever_asks_pay(tmp_path: Path, frames: list[str]) -> None:
+def test_direct_reclaim_slows_the_allocating_process(tmp_path: Path, frames: list[str]) -> None:
     scene = Scene().node(0, 40, mem_total=TOTAL, mem_available=TOTAL // 2)
     scene.node(20, 30, mem_available=TOTAL // 50, pgscan_direct=300_000, allocstall=900, psi_memory_some=600_000)
     for cpu in (0, 1):
@@ -104,7 +104,7 @@ def test_a_walk_over_zombies_is_not_reclaim(tmp_path: Path) -> None:
     assert finding is None and answer.findings[0].cause == "zombie-memcgs"
 
 
-def test_zombies_that_nobody_walks_don_t_explain_reclaim_of_pages(tmp_path: Path) -> None:
+def test_zombies_without_a_walk_do_not_explain_reclaim(tmp_path: Path) -> None:
     scene = Scene().core(2, 20, 28, system=700).stack(2, 20, 28, 0.7, "loader", 51, LIMIT)
     for second in range(0, 40, 10):
         scene.row("cgroups", second, hierarchy="memory", parent="", kernel=30_240, visible=240, dying=30_000)
@@ -176,7 +176,7 @@ def test_the_victim_and_its_cgroup_are_named(tmp_path: Path, old: bool) -> None:
     assert "memory-reclaim" not in [each.cause for each in answer.findings]
 
 
-def test_whoever_is_killed_now_is_named_though_another_was_more_often_before(tmp_path: Path) -> None:
+def test_the_process_killed_in_the_focus_is_named(tmp_path: Path) -> None:
     scene = Scene(seconds=60).node(0, 60, oom_kill=0)
     for number in range(12):
         kill(scene, 1 + number / 4, "bygone", number, "/bygone")
@@ -229,6 +229,6 @@ def test_without_the_log_the_count_speaks_and_less_surely(tmp_path: Path) -> Non
     assert "oom-thrash.no-log" in doubts(untold)
 
 
-def test_without_stacks_the_kills_are_still_told(tmp_path: Path) -> None:
+def test_without_stacks_kills_are_reported(tmp_path: Path) -> None:
     _, finding = oom_examined(thrashing(Scene()).without("samples", "stacks", "frames"), tmp_path)
     assert finding is not None and finding.culprit.comm == "renderer"

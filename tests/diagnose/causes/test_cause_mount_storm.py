@@ -91,7 +91,7 @@ def test_many_mounts_alone_are_worth_knowing(tmp_path: Path) -> None:
     assert finding.severity == "info"
 
 
-def test_without_stacks_the_table_is_told_with_less_confidence(tmp_path: Path) -> None:
+def test_without_stacks_the_table_has_less_confidence(tmp_path: Path) -> None:
     scene = storm(node(Scene(cores=4, seconds=40), 9_000), 2, 12, 22, (READ, CHANGE))
     scene.node(20, 21, mounts=12_000).without("samples")
     finding = told(judged_recording(scene.write(tmp_path), scene.window))

@@ -124,7 +124,7 @@ def test_many_of_them_alone_are_worth_knowing_and_more_where_they_fill_memory(tm
         assert finding.severity == severity
 
 
-def test_without_stacks_the_rise_is_told_with_less_confidence(tmp_path: Path) -> None:
+def test_without_stacks_the_rise_has_less_confidence(tmp_path: Path) -> None:
     scene = prober(rising(node(Scene(cores=4, seconds=30)), 12, 22, 250_000), 3, 12, 22).without("samples")
     finding = told(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None

@@ -53,7 +53,7 @@ def test_many_short_lived_makers_share_a_name(tmp_path: Path) -> None:
     assert named["netns-cleanup.cleaner"] == ["kworker/u8:1"]
 
 
-def test_processes_that_are_born_into_one_each_are_not_told_twice(tmp_path: Path) -> None:
+def test_one_namespace_per_process_is_reported_once(tmp_path: Path) -> None:
     """Sandboxes: a process and a namespace at once, so that its birth holds the namespace's."""
     birth = ["do_syscall_64", "kernel_clone", "copy_process", "create_new_namespaces", "copy_net_ns", "setup_net"]
     scene = Scene().core(1, 20, 30, system=980).node(20, 30, forks=400)

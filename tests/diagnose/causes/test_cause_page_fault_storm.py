@@ -162,7 +162,7 @@ def test_a_busy_healthy_node(tmp_path: Path) -> None:
     assert of(judged(scene, tmp_path)) is None
 
 
-def test_without_stacks_it_is_told_with_less_confidence(tmp_path: Path) -> None:
+def test_without_stacks_it_has_less_confidence(tmp_path: Path) -> None:
     sure = of(judged(storm(Scene(cores=4), 2), tmp_path / "whole"))
     scene = storm(Scene(cores=4), 2).without("samples", "stacks", "frames")
     unsure = of(judged(scene, tmp_path / "part"))

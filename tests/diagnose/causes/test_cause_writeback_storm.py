@@ -139,7 +139,7 @@ def test_files_in_memory_burden_no_disk(tmp_path: Path) -> None:
     assert of(judged(scene, tmp_path)) is None
 
 
-def test_without_stacks_nobody_is_named(tmp_path: Path) -> None:
+def test_without_stacks_no_process_is_named(tmp_path: Path) -> None:
     sure = of(judged(stalled(Scene(cores=4)), tmp_path / "whole"))
     scene = stalled(Scene(cores=4)).without("samples", "stacks", "frames")
     found = of(judged(scene, tmp_path / "part"))

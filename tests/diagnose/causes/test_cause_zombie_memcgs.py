@@ -120,7 +120,7 @@ def test_the_container_that_leaks_is_named_and_is_what_to_stop(tmp_path: Path) -
     assert any("17 cgroups of /docker/*/step-* were removed" in link.text for link in found.chain)
 
 
-def test_a_container_made_anew_each_time_is_one_leaker(tmp_path: Path) -> None:
+def test_a_recreated_container_is_one_leaker(tmp_path: Path) -> None:
     scene = zombies(hot(Scene()), 8_000, 240)
     for number in range(1, 12):
         container = f"{number:064x}"
@@ -184,7 +184,7 @@ def test_cgroups_that_are_released_are_no_leak(tmp_path: Path) -> None:
     assert "zombie-memcgs.no-leaker" in doubts(found)
 
 
-def test_where_v2_counts_them_apart_their_place_is_told(tmp_path: Path) -> None:
+def test_with_v2_counts_the_parent_is_named(tmp_path: Path) -> None:
     scene = hot(Scene())
     below = {"": 8_000, "/system.slice": 7_900, "/system.slice/murk.service": 7_800, "/user.slice": 90}
     for second in range(0, 40, 10):
@@ -209,7 +209,7 @@ def test_reclaim_of_pages_is_not_a_walk(tmp_path: Path) -> None:
     assert found.severity is Severity.INFO and found.culprit.cpu is None
 
 
-def test_zombies_that_nobody_walks_are_worth_knowing_and_growing_ones_a_warning(tmp_path: Path) -> None:
+def test_zombies_without_a_walk_are_info_and_growing_ones_a_warning(tmp_path: Path) -> None:
     still, growing = zombies(Scene(), 5_240, 240), zombies(Scene(seconds=60), 5_240, 240, growth=20)
     for scene in (still, growing):
         scene.stack(1, 0, 40, 0.1, "server", 31, ["server:work"])

@@ -88,7 +88,7 @@ def test_a_throttled_pod(tmp_path: Path) -> None:
     assert "trainer in pod shop/cart-0" in top.summary
 
 
-def test_a_container_whose_own_name_was_not_told(tmp_path: Path) -> None:
+def test_a_container_without_a_recorded_name(tmp_path: Path) -> None:
     scene = throttled(f"{POD_GROUP}/{ID}", pod_name="shop/cart-0")
     top = of(judged_recording(scene.write(tmp_path), scene.window), "cfs-throttling")
     assert "container (5a5a5a5a5a5a) of pod shop/cart-0" in top.summary
@@ -101,7 +101,7 @@ def test_recordings_without_names_tell_ids(tmp_path: Path) -> None:
     assert (top.culprit.pod, top.culprit.pod_name, top.culprit.container_name) == (UID, None, None)
 
 
-def test_where_a_program_runs_is_told_with_the_row_that_says_so(tmp_path: Path) -> None:
+def test_the_owner_of_a_program_has_its_evidence(tmp_path: Path) -> None:
     scene = hogged(**NAMES)
     recording = scene.write(tmp_path)
     found = judged_recording(recording, scene.window)

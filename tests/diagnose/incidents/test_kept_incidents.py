@@ -35,7 +35,7 @@ def test_every_scenario_is_kept():
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_kept_recording_is_small_and_tells_nothing_of_its_machine(scenario: str):
+def test_a_kept_recording_is_small_and_anonymous(scenario: str):
     assert sum(file.stat().st_size for file in (HERE / scenario).rglob("*") if file.is_file()) < MOST_BYTES
     recording = Recording.open(HERE / scenario)
     assert recording.facts.node == "node-1"
@@ -120,7 +120,7 @@ def test_two_causes_at_once_are_two_findings(pair: tuple[str, str], tmp_path: Pa
     assert causes <= {finding.cause for finding in found.findings}
 
 
-def test_the_whole_story_is_told():
+def test_the_chain_is_complete():
     """The reset, the core, the function and its process, the zombies against what is visible, and who leaks them."""
     best = diagnosed("incident").findings[0]
     told = " ".join([best.summary, *(link.text for link in best.chain)])

@@ -57,7 +57,7 @@ def test_filters_act_on_events_that_name_a_process(tmp_path):
         assert kinds_of("cpus=0-60000") == ["oom", "soft-lockup", "nic-reset"]
 
 
-def test_a_container_goes_by_the_name_that_was_told_before_the_window(tmp_path):
+def test_a_container_name_recorded_before_the_window_is_used(tmp_path):
     scene = Scene(cores=1, seconds=20)
     first, second = "ab12" * 16, "cd34" * 16
     scene.event(1, "container-seen", "noisy runs", container=first, container_name="noisy-agent")

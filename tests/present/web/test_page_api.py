@@ -85,7 +85,7 @@ def test_a_window_is_clamped_and_an_empty_one_is_empty(client, recording):
     assert client.get("/api/subsecond?since=5&until=5").status_code == 200
 
 
-def test_a_cell_tells_its_worst_second_and_who_ran(client, incident):
+def test_a_cell_has_its_worst_second_and_top_threads(client, incident):
     body = client.get(f"/api/cell?at={ms(incident.since)}&cpu={incident.cpu}&span=8000&measure=system").json()
     states = {state["name"]: state["permille"] for state in body["states"]}
     assert states["system"] > 900
@@ -107,7 +107,7 @@ def test_lanes_hold_the_greatest_value_of_each_cell(client, recording):
     assert all(len(values) == 12 for lane in lanes.values() for values in lane.values())
 
 
-def test_a_view_of_a_second_has_what_was_measured_beside_it(client, recording):
+def test_a_view_of_a_second_has_the_nearest_measurements(client, recording):
     rows = recording.read("cgroups", None, ["wall", "parent", "kernel"]).to_pylist()
     first, second = [row for row in rows if row["parent"] == "" and row["kernel"] is not None][3:5]
     assert second["wall"] - first["wall"] > 3 * NANOS
@@ -340,7 +340,7 @@ def test_a_diagnosis_with_times_to_jump_to(client, incident):
     assert client.get("/api/diagnosis?since=5&until=6").status_code == 404
 
 
-def test_an_incident_has_one_diagnosis_wherever_it_is_told(client, recording):
+def test_an_incident_has_the_same_diagnosis_in_every_answer(client, recording):
     marked = client.get("/api/incidents").json()["incidents"][0]
     tracker = client.app.state.api.tracker
 
@@ -413,7 +413,7 @@ def test_the_other_cores_are_those_that_there_are(tmp_path):
     assert others > 4 * own
 
 
-def test_a_file_that_can_not_be_read_is_told(tmp_path):
+def test_an_unreadable_file_is_reported(tmp_path):
     recording = Scene(cores=1, seconds=3).stack(0, 0, 3, 1.0, "busy", 9, ["entry"]).write(tmp_path / "r")
     damaged = recording.segments[0].file("samples")
     damaged.write_bytes(damaged.read_bytes()[:-100])

@@ -32,14 +32,14 @@ def guarded(small, tmp_path):
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::2]:80", "127.0.0.2"]
 )
-def test_names_that_are_not_ours_are_refused(client, host):
+def test_other_host_names_are_refused(client, host):
     answer = client.get("/api/recording", headers={"host": host})
     assert answer.status_code == 403
     assert "exhume serve" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8420", "127.0.0.1:1", "[::1]:8420", "LOCALHOST"])
-def test_our_own_names_are_not(client, host):
+def test_loopback_host_names_are_accepted(client, host):
     assert client.get("/api/recording", headers={"host": host}).status_code == 200
 
 
@@ -87,7 +87,7 @@ def test_the_head_is_that_of_the_answer(client, path):
     assert head.headers["content-type"] == answer.headers["content-type"]
 
 
-def test_without_the_token_nothing_is_told(guarded):
+def test_requests_without_the_token_are_refused(guarded):
     for path in ("/", "/api/recording", "/api/openapi.json", "/?token=wrong", "/api/recording?token=", "/assets/x"):
         answer = guarded.get(path)
         assert answer.status_code == 401
@@ -128,7 +128,7 @@ def test_loopback_needs_no_token_and_anything_else_gets_one():
 
 
 @pytest.mark.parametrize("listen", ["8420", "localhost", "localhost:http", "localhost:70000", ":8420", "a:b:c"])
-def test_an_address_that_makes_no_sense_is_told(listen):
+def test_an_invalid_address_is_reported(listen):
     with pytest.raises(UsageError, match="HOST:PORT"):
         ServerOptions.of(listen, None, (), None, None)
 

@@ -92,7 +92,7 @@ def status_as(user: int, port: int, path: str = "/api/recording") -> tuple[int, 
         ("", "correct-horse-battery", {0: 401, 1000: 401, NOBODY: 401}),
     ],
 )
-def test_the_page_is_for_root_and_who_started_it(written, sudo, token, expected):
+def test_only_root_and_the_starting_user_may_connect(written, sudo, token, expected):
     # The recording is root's alone: the server reads it all the same, without root's other rights.
     assert Path(written[0]).stat().st_mode & 0o077 == 0
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SUDO_", "EXHUME_"))}

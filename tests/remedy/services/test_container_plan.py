@@ -97,7 +97,7 @@ def test_only_what_is_to_be_done_is_planned():
     )
 
 
-def test_an_id_that_is_none_or_a_manager_that_is_silent_is_told():
+def test_an_invalid_id_or_silent_manager_is_reported():
     with pytest.raises(UsageError, match="not a container id"):
         container_steps(Selection(Service(Manager.DOCKER, "../" + ID, "a")), controls(Policy("no")))
     with pytest.raises(ActionFailed, match="no socket of podman"):
@@ -219,7 +219,7 @@ def test_a_container_that_a_unit_starts_is_that_units_affair():
         ("ECS task arn:aws:ecs:x of cluster y z", ["aws", "ecs", "describe-tasks", "--cluster", "y z"]),
     ],
 )
-def test_what_an_orchestrator_would_order_anew_is_left_to_a_person(owner, words):
+def test_orchestrated_containers_are_left_to_a_person(owner, words):
     steps, why = container_steps(Selection(Service(Manager.DOCKER, ID, "a", owner=owner)), controls(Policy("no")))
     assert why == "" and [step.automatic for step in steps] == [False]
     assert shlex.split(steps[0].commands[-1])[: len(words)] == words

@@ -179,7 +179,7 @@ def test_what_is_removed_when_it_stops_is_refused_and_runs_on(docker, fix):
     docker("rm", "-f", container)
 
 
-def test_a_policy_that_somebody_changed_since_is_left(docker, fix, lasting):
+def test_a_policy_changed_since_is_kept(docker, fix, lasting):
     fix("apply", "docker:neighbour", "--yes", "--baseline", "0s")
     docker("update", "--restart=unless-stopped", lasting)
     left = fix("rollback", code=2)
@@ -193,7 +193,7 @@ def test_a_policy_that_somebody_changed_since_is_left(docker, fix, lasting):
 @pytest.mark.parametrize(
     "name", ["docker:$(touch /tmp/x)", "docker:../../../etc", "docker:", "docker:-rf", "docker:neighbour;x"]
 )
-def test_names_that_mean_no_container_are_told_and_do_no_harm(fix, name):
+def test_names_of_no_container_are_refused(fix, name):
     assert "there is no container" in fix("plan", name, code=2)["said"]
 
 
@@ -264,7 +264,7 @@ def test_one_fix_at_a_time(docker, fix, lasting):
 
 
 @pytest.mark.parametrize(("answer", "after"), [("n", ("on-failure:4", True)), ("y", ("no:0", False))])
-def test_a_person_at_a_terminal_is_asked(docker, fix, lasting, answer, after):
+def test_a_terminal_asks_for_confirmation(docker, fix, lasting, answer, after):
     words = ["fix", "apply", "docker:neighbour", "--work-dir", str(fix.work_dir), "--baseline", "0s"]
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "exhume.cli.main", *words]

@@ -113,7 +113,7 @@ def test_odd_names_that_systemd_takes_are_taken(name):
 @pytest.mark.parametrize(
     "command", ["/usr/bin/kubelet --config=/etc/k", "-/usr/sbin/sshd -D", "@/usr/bin/dockerd dockerd"]
 )
-def test_the_program_tells_whatever_the_unit_is_called(command):
+def test_protected_programs_are_recognised_by_command(command):
     assert "runs" in refusal(unit("plum.service", command=command), Surroundings())
     assert refusal(unit("plum.service", command="/opt/run kubelet"), Surroundings()) == ""
 
@@ -145,7 +145,7 @@ def test_a_command_that_only_speaks_of_it_does_not_run_it(command):
     assert refusal(unit("plum.service", command=command), Surroundings()) == ""
 
 
-def test_what_runs_in_a_unit_tells_too_and_the_port_of_ssh():
+def test_protected_by_running_program_or_ssh_port():
     home = "/system.slice/plum.service"
     within = unit("plum.service", command="/opt/start", cgroup=home)
     assert "sshd runs in plum.service" in refusal(within, Surroundings(programs=frozenset({(f"{home}/a", "sshd")})))
@@ -176,7 +176,7 @@ def test_what_starts_a_protected_unit_is_protected(tmp_path):
     assert not steps and "starts docker.service" in refused[0]
 
 
-def test_who_wants_it_and_what_a_reload_brings_are_told(tmp_path):
+def test_the_plan_lists_wanting_units_and_unread_files(tmp_path):
     units = {"a.service": {"active": "failed", "wanted_by": "b.service multi-user.target", "needs_reload": "yes"}}
     (step,), _ = plan(tmp_path, units, "a.service")
     assert step.harm.startswith("b.service and multi-user.target want it, and start without it; files of a.service")
@@ -200,7 +200,7 @@ def test_a_container_in_which_we_are_is_not_stopped():
     assert "this very process" in refusal(Service(Manager.DOCKER, "ab" * 32, "me", cgroup="/docker/ab"), around)
 
 
-def test_a_runtime_is_told_by_its_shims_and_the_way_in_by_its_port():
+def test_protected_by_shims_and_by_listening_port():
     around = Surroundings(
         ssh_port=2222, way_in=frozenset({"/system.slice/a.service"}), shims=frozenset({"/s/b.service"})
     )
@@ -208,12 +208,12 @@ def test_a_runtime_is_told_by_its_shims_and_the_way_in_by_its_port():
     assert "containerd-shim" in refusal(unit("b.service", cgroup="/s/b.service"), around)
 
 
-def test_everything_is_below_the_root_and_that_tells_nothing():
+def test_the_root_cgroup_protects_nothing():
     assert not is_within("/a/b", "/") and not is_within("/a/b", None) and not is_within("/ab", "/a")
     assert is_within("/a/b", "/a") and is_within("/a", "/a")
 
 
-def test_the_kernel_tells_our_processes_and_who_listens_where_we_came_in():
+def test_own_processes_and_ssh_listener_are_found_in_proc():
     """A real process listens; a real child of it has the environment of an SSH session."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
@@ -233,7 +233,7 @@ def test_the_kernel_tells_our_processes_and_who_listens_where_we_came_in():
     assert all(repr(cgroup) in rest for cgroup in mine)
 
 
-def test_on_a_node_of_which_we_are_no_process_nothing_is_ours(tmp_path):
+def test_another_nodes_processes_are_not_our_ancestors(tmp_path):
     (tmp_path / "77").mkdir()
     (tmp_path / "77/comm").write_text("containerd-shim-runc-v2\n")
     (tmp_path / "77/cgroup").write_text("0::/system.slice/boats.service\n")
@@ -245,7 +245,7 @@ def test_on_a_node_of_which_we_are_no_process_nothing_is_ours(tmp_path):
     )
 
 
-def test_what_runs_is_told_by_file_and_name_but_not_in_containers(tmp_path):
+def test_programs_are_known_by_file_and_comm_outside_of_containers(tmp_path):
     """As the kernel shows it: the unit's script became sshd; a container has one of its own."""
 
     def process(pid: int, cgroup: str, exe: str, comm: str, space: str = "pid:[1]") -> None:
@@ -345,7 +345,7 @@ def test_a_trigger_that_is_protected_is_not_held_back(tmp_path):
     assert steps == [] and "docker.socket" in refused[0]
 
 
-def test_a_unit_that_is_not_there_or_held_back_already_is_told(tmp_path):
+def test_a_missing_or_held_unit_is_refused(tmp_path):
     assert plan(tmp_path, {}, "no.service")[1] == ["there is no unit no.service on this node"]
     place = tmp_path / "root/etc/systemd/system/a.service.d"
     place.mkdir(parents=True)
@@ -365,7 +365,7 @@ def test_what_failed_already_is_only_held_back(tmp_path):
     assert [step.id for step in steps] == ["hold-back:a.service"]
 
 
-def test_what_does_not_let_itself_be_stopped_is_told_before_anything_is_begun(tmp_path):
+def test_refuse_manual_stop_is_refused_in_the_plan(tmp_path):
     units = {"odd.service": {"active": "active", "refuses_stop": "yes"}}
     steps, refused = plan(tmp_path, units, "odd.service")
     assert not steps and "RefuseManualStop=yes" in refused[0]

@@ -75,7 +75,7 @@ def recording(tmp_path):
         (Measure.NIC_TIMEOUTS, "", 3 * 3600 / 40),
     ],
 )
-def test_a_recording_tells_each_measure(recording, measure, subject, value):
+def test_a_recording_has_a_value_of_each_measure(recording, measure, subject, value):
     observed = Recorded(recording, recording.span()).observe(Effect(measure, "fall", subject))
     assert observed.stretch.value == pytest.approx(value, rel=1e-6)
     assert observed.stretch.source == "recording"
@@ -91,7 +91,7 @@ def test_a_recording_without_a_table_says_so(tmp_path):
         assert observed.missing
 
 
-def test_no_start_is_no_news_where_nobody_listened(tmp_path):
+def test_no_recorded_start_proves_nothing_without_a_source(tmp_path):
     scene = Scene(seconds=20, sources_missing=["systemd: there is no D-Bus; run it"]).event(3, "oom", "x")
     recording = scene.event(5, "container-start", "c", source="docker", container_name="c").write(tmp_path)
     recorded = Recorded(recording, recording.span())
@@ -144,7 +144,7 @@ def test_a_spoiled_baseline_is_one_sentence(recording, spoil):
         Baseline.from_dict(told)
 
 
-def test_the_manager_s_past_tells_of_rare_restarts():
+def test_rare_restarts_come_from_the_managers_history():
     effect = Effect(Measure.RESTARTS, "stop", "agent.service")
     history = History("journal", 3.0, starts=37, failures=36, restarts_per_hour=12.0)
     baseline = take_baseline(Host(), [effect], 1.0, records=lambda: {"agent.service": history})
@@ -152,7 +152,7 @@ def test_the_manager_s_past_tells_of_rare_restarts():
     assert (observed.amount, observed.seconds, observed.source) == (36, 3 * 3600, "journal")
 
 
-def test_a_fast_loop_is_better_seen_than_told():
+def test_a_fast_loop_is_measured_live():
     effect = Effect(Measure.RESTARTS, "stop", "agent.service")
     history = History("journal", 24.0, starts=37, failures=36, restarts_per_hour=1.5)
     baseline = take_baseline(Host(), [effect], 1.0, restarts=Counts(3, 9), records=lambda: {"agent.service": history})
@@ -248,7 +248,7 @@ def test_restarts_are_steps_of_the_manager_s_count():
     assert observed.values == (2.0, 0.0, 1.0)
 
 
-def test_a_manager_that_is_silent_is_told():
+def test_a_silent_manager_is_reported():
     effect = Effect(Measure.RESTARTS, "stop", "a.service")
     sampler = LiveSampler(Host(), [effect], Counts())
     sampler.tick()

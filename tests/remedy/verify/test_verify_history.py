@@ -113,7 +113,7 @@ def test_a_loop_of_seconds_that_was_stopped_is_proved_within_a_minute(every_s, a
     assert proved >= 19
 
 
-def test_when_they_came_is_told_not_only_how_many():
+def test_restart_times_set_the_span_of_the_baseline():
     before = told([float(second) for second in range(0, 3600, 5)], 3600)
     assert (round(before.seconds), round(before.amount)) == (600, 119) and len(before.values) == 600
     # What began a minute ago is not spread over the hour that the journal reaches back.

@@ -144,7 +144,7 @@ def test_a_difference_that_doesn_t_matter_is_none():
     assert found.change is Change.UNCHANGED
 
 
-def test_worse_is_told():
+def test_worse_is_reported():
     rng = np.random.default_rng(9)
     found = verdict(Measure.FORKS, rng.poisson(100, 60), rng.poisson(200, 60), "stay")
     assert (found.change, found.as_expected) == (Change.WORSE, False)

@@ -79,7 +79,7 @@ def test_without_a_time_before_there_is_no_proof():
         verify(applied([], began=now), Host(), 1.0)
 
 
-def test_an_interrupted_watch_tells_what_it_saw():
+def test_an_interrupted_watch_reports_its_observations():
     baseline = take_baseline(Host(), [FORKS], 2.0)
     now = SystemClock().wall_ns()
     stop = Stop()

@@ -281,7 +281,7 @@ def test_what_is_seen_is_saved(at_incident: Page, incident, name, tmp_path: Path
         assert incident.function in content.decode()
 
 
-def test_a_long_view_is_drawn_when_asked_for(new_page, served, tmp_path):
+def test_a_long_view_is_drawn_on_request(new_page, served, tmp_path):
     few_seconds_of_long(tmp_path / "r", 4000)
     page = new_page(served(tmp_path / "r"))
     drawn(page)

@@ -157,7 +157,7 @@ def test_only_those_in_trouble_are_in_trouble(node: Node, audit: dict[str, Any])
     assert [each["id"] for each in audit["services"]] == sorted(each["id"] for each in audit["services"])
 
 
-def test_each_is_told_why_it_is_down_as_somebody_has_to_know_it_at_night(node: Node, audit: dict[str, Any]):
+def test_each_service_that_is_down_has_its_reason(node: Node, audit: dict[str, Any]):
     for name, words in node.strange.reasons().items():
         found = row(audit, name)
         told = "; ".join(found["explained"])
@@ -171,7 +171,7 @@ def test_each_is_told_why_it_is_down_as_somebody_has_to_know_it_at_night(node: N
     assert row(audit, node.strange.environment)["absent"] == ["EnvironmentFile=/etc/strange/env"]
 
 
-def test_the_words_for_a_person_name_the_next_step(node: Node):
+def test_the_text_names_the_next_step(node: Node):
     said = node.exhume.audit()
     assert said.code == 1
     for name in (node.loops, node.fails, node.bootstrap, node.agent):
@@ -189,7 +189,7 @@ def test_a_plan_for_everything_is_about_what_is_not_needed_and_nothing_else(node
     assert {target for step in said.json()["steps"] for target in step["targets"]} == {KNOWN}
 
 
-def test_a_node_where_only_the_bus_is_mounted_is_still_told(node: Node):
+def test_a_node_with_only_its_bus_mounted_is_audited(node: Node):
     """As a container that has the host's bus at its usual place, and nothing else of it."""
     words = [sys.executable, "-c", PROGRAM, "audit", "--all", "--json"]
     done = node.machine.beside(*words, environment={"PYTHONPATH": str(SOURCE)})

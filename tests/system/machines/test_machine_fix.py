@@ -218,7 +218,7 @@ def test_a_lower_cpu_weight_is_set_and_put_back(machine: Machine, exhume: Exhume
     machine.run("systemctl", "set-property", "--runtime", BASE, "CPUWeight=")
 
 
-def test_what_others_require_is_refused_unless_told(machine: Machine, exhume: Exhume):
+def test_a_required_unit_is_refused_without_force(machine: Machine, exhume: Exhume):
     before = machine.digest()
     said = exhume.fix("apply", BASE, "--yes", "--no-zombies", "--baseline", "0s")
     assert said.code == 2 and UPON in said.err, (said.out, said.err)
@@ -276,7 +276,7 @@ def test_a_plan_of_another_boot_is_refused(machine: Machine, exhume: Exhume):
     assert not drop_in(machine, LOOPS).exists()
 
 
-def test_a_file_of_ours_that_somebody_changed_is_not_removed(machine: Machine, exhume: Exhume):
+def test_a_changed_drop_in_is_kept(machine: Machine, exhume: Exhume):
     applied(exhume, LOOPS)
     ours = drop_in(machine, LOOPS)
     ours.write_text(ours.read_text() + "# keep this\n")
@@ -290,7 +290,7 @@ def test_a_file_of_ours_that_somebody_changed_is_not_removed(machine: Machine, e
     machine.wait_for_restarts(LOOPS, 1)
 
 
-def test_nobody_is_asked_and_nothing_done_without_a_terminal(machine: Machine, exhume: Exhume):
+def test_without_a_terminal_nothing_is_done(machine: Machine, exhume: Exhume):
     before = machine.digest()
     said = exhume.fix("apply", LOOPS, "--no-zombies")
     assert said.code == 2 and "--yes" in said.err

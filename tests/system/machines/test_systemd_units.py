@@ -49,7 +49,7 @@ def services(node: NodeRoot) -> dict[str, Service]:
     return {each.id: each for each in seen.services}
 
 
-def test_a_crash_loop_is_told_with_its_past(services: dict[str, Service]):
+def test_a_crash_loop_has_its_history(services: dict[str, Service]):
     loops = services["loops.service"]
     assert loops.restarts is not None and loops.restarts >= 4
     assert (loops.restart_policy, loops.enabled, loops.fragment) == (
@@ -86,7 +86,7 @@ def test_a_requirement_that_does_not_exist_is_named(services: dict[str, Service]
     assert services["orphan.service"].wants.failed == ("never-written.service",)
 
 
-def test_conditions_are_told_with_what_came_of_each(services: dict[str, Service]):
+def test_conditions_have_their_results(services: dict[str, Service]):
     condition = services["condition.service"]
     assert {each.name for each in condition.conditions} == {"ConditionPathExists"}
     assert {each.parameter: each.held for each in condition.conditions} == {"/nowhere/at/all": False, "/etc": True}
@@ -109,7 +109,7 @@ def test_one_that_works_has_nothing_to_be_said_of(services: dict[str, Service]):
     assert works.history is not None and works.history.success_rate == 1.0
 
 
-def test_every_command_that_starts_it_is_told_and_where_they_run(services: dict[str, Service]):
+def test_every_start_command_and_directory_is_read(services: dict[str, Service]):
     works, before = services["works.service"], services["loops-before.service"]
     assert (works.starts, works.directory) == (("/bin/sleep infinity",), None)
     assert (before.starts, before.directory) == (("/bin/sh -c 'exit 3'", "/bin/sleep infinity"), "/var/lib")
@@ -122,7 +122,7 @@ def test_a_signal_is_no_exit_code(services: dict[str, Service]):
     assert killed.history is not None and killed.history.exits[0].signal == 11
 
 
-def test_what_fails_before_its_main_process_is_told_too(services: dict[str, Service]):
+def test_a_failure_before_the_main_process_is_reported(services: dict[str, Service]):
     before = services["loops-before.service"]
     assert before.restarts is not None and before.restarts >= 1
     assert before.last_exit is not None and before.last_exit.code == 3
@@ -140,7 +140,7 @@ def test_failed_units_are_listed(node: NodeRoot):
     assert not {"works.service", "waits.service", "condition.service"} & set(failed)
 
 
-def test_no_unit_that_is_only_named_somewhere_is_told(services: dict[str, Service]):
+def test_units_only_referred_to_are_not_listed(services: dict[str, Service]):
     assert "never-written.service" not in services
 
 
@@ -190,7 +190,7 @@ def test_orders_are_waited_for_with_their_results(machine: Machine, node: NodeRo
     orders.close()
 
 
-def test_an_order_is_waited_for_and_not_longer_than_told(machine: Machine, node: NodeRoot):
+def test_a_job_is_waited_for_up_to_its_timeout(machine: Machine, node: NodeRoot):
     with SystemdControl(node) as control:
         assert control.start("stubborn.service") == "done"
         with pytest.raises(BusError, match="did not stop within 1 s"):

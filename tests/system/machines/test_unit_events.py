@@ -150,14 +150,14 @@ def test_rows_fit_the_table(machine: Machine, source: UnitEventSource):
     assert reader.of("odd\\x20name.service", "unit-ended")[0]["value"] == 0.0
 
 
-def test_a_signal_is_told_as_a_shell_would(machine: Machine, source: UnitEventSource):
+def test_a_signal_is_reported_as_by_a_shell(machine: Machine, source: UnitEventSource):
     reader = Reader(source)
     machine.start("killed.service")
     reader.until("it ended", lambda: reader.of("killed.service", "unit-ended"))
     assert reader.of("killed.service", "unit-ended")[0]["value"] == 128 + 11
 
 
-def test_one_that_a_dependency_kept_is_told(machine: Machine, source: UnitEventSource):
+def test_a_failed_dependency_is_reported(machine: Machine, source: UnitEventSource):
     reader = Reader(source)
     machine.start("waits.service")
     reader.until("it was kept", lambda: reader.of("waits.service"))
@@ -165,7 +165,7 @@ def test_one_that_a_dependency_kept_is_told(machine: Machine, source: UnitEventS
     assert "a unit that it requires failed" in reader.of("waits.service")[0]["text"]
 
 
-def test_every_turn_of_a_loop_is_told_as_often_as_systemd_counts(machine: Machine, source: UnitEventSource):
+def test_every_restart_of_a_loop_is_recorded(machine: Machine, source: UnitEventSource):
     reader = Reader(source)
     machine.start("turns.service")
     reader.until("it loops", lambda: len(reader.of("turns.service", "unit-ended")) >= TURNS)
@@ -204,7 +204,7 @@ def test_what_was_before_is_no_news(machine: Machine):
         source.close()
 
 
-def test_a_bus_that_went_away_is_found_again_and_what_was_missed_is_told(machine: Machine, monkeypatch: Any):
+def test_after_a_lost_bus_missed_events_are_recorded(machine: Machine, monkeypatch: Any):
     monkeypatch.setattr("exhume.collect.sources.unit_events._LOOK_EVERY_S", 0.1)
     source = UnitEventSource(Host(), machine.root / "run/dbus/system_bus_socket")
     try:
@@ -220,7 +220,7 @@ def test_a_bus_that_went_away_is_found_again_and_what_was_missed_is_told(machine
         source.close()
 
 
-def test_at_rest_nobody_is_asked_anything(machine: Machine, source: UnitEventSource):
+def test_an_idle_source_makes_no_calls(machine: Machine, source: UnitEventSource):
     """However many units there are: the bus itself tells that no question to systemd passes it."""
     reader = Reader(source)
     reader.all_so_far(machine)

@@ -130,7 +130,7 @@ def test_starts_that_systemd_does_not_count_are_counted_and_end_when_it_is_stopp
     assert len(told.restarted_at) >= 3 and told.restarts_per_hour == 0
 
 
-def test_what_is_not_there_is_not_started_again_and_what_can_t_be_asked_is_told(restarts: NodeRestarts, tmp_path: Path):
+def test_missing_units_are_not_started_and_unreachable_ones_reported(restarts: NodeRestarts, tmp_path: Path):
     assert restarts.count("nobody.service") == 0
     assert restarts.count("docker:nobody") is None
     assert "docker" in restarts.why_not("docker:nobody")
