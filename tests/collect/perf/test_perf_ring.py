@@ -26,7 +26,7 @@ from tests.collect.perf.record_builder import (
     tracepoint,
 )
 
-from exhume.collect.perf import ring as ring_module
+from exhume.collect.perf import rings as ring_module
 from exhume.collect.perf.records import (
     LOST_AT_MOST,
     RecordType,
@@ -35,7 +35,7 @@ from exhume.collect.perf.records import (
     throttled_while_busy,
     walk,
 )
-from exhume.collect.perf.ring import HEAD, TAIL, Ring, copy_out, load_fence, pages_for
+from exhume.collect.perf.rings import HEAD, TAIL, Ring, copy_out, load_fence, pages_for
 from exhume.collect.perf.tasks import Tasks
 from exhume.collect.perf.tracepoints import TracepointRows
 from exhume.procfs.host import Host

@@ -16,9 +16,8 @@ from tests.parts import missing, need
 
 from exhume.collect.symbols import files
 from exhume.collect.symbols.files import FileSymbols
-from exhume.collect.symbols.parser.elf import ElfFile
+from exhume.collect.symbols.parser.elf import ElfFile, read_outlines
 from exhume.collect.symbols.parser.open_file import FileRefused
-from exhume.collect.symbols.parser.outlines import read_outlines
 from exhume.procfs.host import Host
 
 STRIPPED = [

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType, U64Array
-from exhume.collect.perf.unique import isin
+from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType, U64Array, isin
 from exhume.model.clock import NANOS
 from exhume.model.tables import RECORDER, RESTART, Events
 

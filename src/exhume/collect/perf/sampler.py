@@ -17,14 +17,15 @@ from exhume.collect.perf.records import (
     U64Array,
     chain_keys,
     decode_samples,
+    group_indices,
     has_user_part,
     lost_counts,
+    unique,
 )
 from exhume.collect.perf.rings import Drained
 from exhume.collect.perf.stack_keys import MappingTable, key_parts
 from exhume.collect.perf.stack_table import Chain, Stack, StackTable
 from exhume.collect.perf.tasks import Image, Tasks
-from exhume.collect.perf.unique import group_indices, unique
 from exhume.collect.symbols.mappings import strip_tags, user_va_bits
 from exhume.collect.symbols.owners import fair_level
 from exhume.collect.symbols.parser_process import ParserProcess

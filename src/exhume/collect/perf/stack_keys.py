@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_USER, I64Array, RawSamples, U64Array
-from exhume.collect.perf.unique import group_indices
+from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_USER, I64Array, RawSamples, U64Array, group_indices
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile
 from exhume.collect.symbols.symbolizer import Symbolizer
 

@@ -17,8 +17,17 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.records import MISC_COMM_EXEC, TRAILER_BYTES, I64Array, Records, RecordType, U64Array, row_keys
-from exhume.collect.perf.unique import isin, unique
+from exhume.collect.perf.records import (
+    MISC_COMM_EXEC,
+    TRAILER_BYTES,
+    I64Array,
+    Records,
+    RecordType,
+    U64Array,
+    isin,
+    row_keys,
+    unique,
+)
 from exhume.collect.symbols.mappings import AddressSpace, FileKey, MappedFile, Mapping, mapped_file
 from exhume.collect.symbols.owners import Owner, Owners, fair_level
 from exhume.model.clock import NANOS

@@ -20,7 +20,7 @@ from exhume.collect.perf.attr import (
     set_thread_name,
 )
 from exhume.collect.perf.records import RecordType, walk
-from exhume.collect.perf.ring import Ring, load_fence
+from exhume.collect.perf.rings import Ring, load_fence
 from exhume.collect.source import NOTHING, TickRows
 from exhume.collect.sources.kmsg_signatures import LONGEST_LITERAL, PLAIN_KIND, Recognised, hints, recognise
 from exhume.model.clock import Tick, read_boot_id

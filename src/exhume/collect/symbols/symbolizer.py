@@ -12,13 +12,12 @@ import numpy.typing as npt
 
 from exhume.collect.symbols.files import FileSymbols
 from exhume.collect.symbols.frame import ANONYMOUS, USER, Frame, make_frame
-from exhume.collect.symbols.kernel import KernelSymbols
+from exhume.collect.symbols.kernel import VDSO, KernelSymbols, VdsoSymbols
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
 from exhume.collect.symbols.owners import Owners, Refusal, RefusalLog
 from exhume.collect.symbols.parse_queue import ParseQueue
 from exhume.collect.symbols.parser_process import ParserProcess
 from exhume.collect.symbols.perf_map import JitSymbols
-from exhume.collect.symbols.vdso import VDSO, VdsoSymbols
 from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host
 from exhume.procfs.pid_status import status_mask

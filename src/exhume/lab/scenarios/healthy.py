@@ -23,7 +23,7 @@ def _tool(name: str) -> str:
 
 
 def _repeat(stage: Stage, command: str, jobs: int | None = None) -> None:
-    stage.run("batch.repeat", jobs or len(stage.cores), stage.directory / "jobs", command)
+    stage.run("cpu.repeat", jobs or len(stage.cores), stage.directory / "jobs", command)
 
 
 def _tree(stage: Stage, files: int = _FILES, size: int = _FILE_BYTES) -> Path:
@@ -83,7 +83,7 @@ def checksum(stage: Stage) -> None:
 @Scenario("a database that writes, indexes and queries", healthy=True, heavy=True)
 def database(stage: Stage) -> None:
     for number in range(len(stage.cores)):
-        stage.start("batch.database", stage.seconds, stage.directory / f"orders{number}.db")
+        stage.start("cpu.database", stage.seconds, stage.directory / f"orders{number}.db")
     stage.wait()
 
 
@@ -120,7 +120,7 @@ def video_encode(stage: Stage) -> None:
     if numpy is None or numpy.origin is None:
         raise LabError("numpy is not installed, which this work needs")
     for _ in stage.cores:
-        stage.start("batch.encode", stage.seconds, Path(numpy.origin).parents[1])
+        stage.start("cpu.encode", stage.seconds, Path(numpy.origin).parents[1])
     stage.wait()
 
 

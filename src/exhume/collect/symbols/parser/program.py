@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.symbols.parser.elf import ElfFile, Segment, StringTable
+from exhume.collect.symbols.parser.elf import ElfFile, Segment, StringTable, read_outlines
 from exhume.collect.symbols.parser.gopclntab import GoFunctions, GoLayout, read_go_functions, read_go_name
 from exhume.collect.symbols.parser.open_file import (
     FileBudget,
@@ -19,7 +19,6 @@ from exhume.collect.symbols.parser.open_file import (
     Read,
     refusing_malformed,
 )
-from exhume.collect.symbols.parser.outlines import read_outlines
 from exhume.collect.symbols.parser.table import U64, FunctionTable, RawSymbols, Spans
 from exhume.collect.symbols.parser.wire import Arrays, BadReply, column, text
 
