@@ -85,3 +85,15 @@ def test_whatever_was_lost_no_more_zombies_than_removals(events: list[tuple[int,
     removed = {number for number, op in events if op == "rmdir"}
     assert report.zombies <= len(removed)
     assert report.zombies == sum(leaker.zombies for leaker in report.leakers)
+
+
+def test_a_leak_that_ended_is_known_by_how_long_nothing_came() -> None:
+    fast = [row for n in range(40) for row in life(n, f"/jobs/{n}", n * NANOS, n * NANOS + MILLIS)]
+    (leaker,) = leaks(*fast, now=60 * NANOS).leakers
+    assert leaker.ended_ago(60 * NANOS) is None
+    assert leaker.ended_ago(100 * NANOS) == pytest.approx(61, abs=0.1)
+    # One that leaks every ten minutes may do so again.
+    slow = [row for n in range(6) for row in life(n, f"/jobs/{n}", n * HOUR // 6, n * HOUR // 6 + MILLIS)]
+    (leaker,) = leaks(*slow).leakers
+    assert leaker.ended_ago(leaker.last + HOUR // 4) is None
+    assert leaker.ended_ago(leaker.last + HOUR // 2) == 1800

@@ -232,7 +232,9 @@ def _add_leak(builder: EvidenceBuilder, case: Case, counts: CgroupCounts | None,
         builder.add(Role.ROOT_CAUSE, "parent", quote, dying=dying, parent=parent, owner=owner or None)
         return owner
     leaker = leak.leaker
-    values = {"zombies": leaker.zombies, "pattern": leaker.pattern, "rate": leaker.per_hour or None, "leak": leak}
+    ago, rate = leaker.ended_ago(case.focus.until), leaker.per_hour or None
+    values: dict[str, object] = {"zombies": leaker.zombies, "pattern": leaker.pattern, "leak": leak, "ago": ago}
+    values |= {"rate": rate if ago is None else None, "past": rate if ago is not None else None}
     builder.add(Role.ROOT_CAUSE, "leaked", *leak.evidence, strength="weak", at=leaker.last, values=values)
     return leak.owner
 

@@ -24,6 +24,9 @@ from exhume.model.finding import Entity, Evidence, process_entity
 RELEASED_WITHIN_NS = 2 * NANOS
 _HOUR_NS = 3600 * NANOS
 
+# A leak ended when nothing came for so much longer than its longest pause.
+_CALM, _SHORTEST_CALM_NS = 2, 30 * NANOS
+
 # Columns of cgroup_events, with the wall time.
 COLUMNS = ("wall", "op", "id", "path", "pid", "comm")
 
@@ -65,6 +68,12 @@ class Leaker:
         """How fast they came, between the first and the last; None for too few to tell."""
         span = self.last - self.first
         return (self.zombies - 1) * _HOUR_NS / span if self.zombies > 2 and span >= NANOS else None
+
+    def ended_ago(self, now: int) -> float | None:
+        """How many seconds before a wall time the leak ended; None where another zombie may come any moment."""
+        pauses = np.diff([life.removed or 0 for life in self.lives])
+        longest = max(_SHORTEST_CALM_NS, _CALM * int(pauses.max(initial=0)))
+        return (now - self.last) / NANOS if now - self.last > longest else None
 
     @property
     def creators(self) -> list[tuple[str, int]]:
