@@ -2,12 +2,12 @@
 
 import shutil
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from exhume.lab.stage import Scenario, Stage
 from exhume.model.errors import LabError
+from exhume.model.isolation import INTERPRETER
 
 _FILES, _FILE_BYTES = 400, 24 << 10
 _SOURCES = 24
@@ -134,7 +134,7 @@ def prepare_test_suite(stage: Stage) -> None:
 
 @Scenario("test suites: processes that start, run their cases and end", prepare_test_suite, healthy=True, heavy=True)
 def test_suite(stage: Stage) -> None:
-    _repeat(stage, f"{sys.executable} -I -S -m unittest discover -q -s {stage.directory} -p test_some.py")
+    _repeat(stage, f"{INTERPRETER} -I -S -m unittest discover -q -s {stage.directory} -p test_some.py")
 
 
 def prepare_backup(stage: Stage) -> None:
