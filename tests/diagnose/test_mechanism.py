@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.diagnose.causes.test_cause_audit_storm import WRITE, audited
 from tests.diagnose.causes.test_cause_interrupts import POLLING, busy, interrupts
-from tests.diagnose.causes.test_cause_kernel_paths import PATH, hog
+from tests.diagnose.causes.test_cause_kernel_paths import PATH, WALKS, hog
 from tests.diagnose.causes.test_cause_numa_balancing import balanced
 from tests.diagnose.incidents.recordings import HERE, SCENARIOS, diagnosis_of, expected, joined
 from tests.diagnose.judged import judged
@@ -39,6 +39,9 @@ SCENES: dict[str, Callable[[], Scene]] = {
         Scene(cores=5)
         .core(2, 20, 28, softirq=990)
         .stack(2, 20, 28, 0.98, "swapper/2", 0, ["__do_softirq", "call_timer_fn", "estimation_timer"])
+    ),
+    "kernel-walk": lambda: (
+        Scene(cores=5).core(2, 20, 28, system=990).stack(2, 20, 28, 0.98, "monitor", 500, WALKS["processes"])
     ),
     "workqueue-hog": lambda: hog(Scene(cores=5), 2),
     "cpu-steal": lambda: Scene(cores=5).core(2, 20, 30, user=500, steal=450),
