@@ -156,11 +156,17 @@ def _harmful_queue(contention: Contention, queue: float, *, counted: bool) -> fl
     if counted and contention.waiters and not mostly_nice:
         return max(0.0, queue - sum(each.wait_s for each in apart) / contention.seconds / cores)
     ran, waited = sum(each.run_s for each in followed), sum(each.wait_s for each in followed)
+    known = waited / contention.seconds / cores
+    # What lives for a moment only is not followed. Where it has much of the time it is what the rest of the queue is;
+    # else it is taken to wait for its time as long as the others do.
+    others = min(busy - sum(each.run_s for each in apart) / contention.seconds / cores, busy - nice)
+    unfollowed = others - ran / contention.seconds / cores
+    # Of a few ticks, the number of runnable threads says little.
+    if contention.seconds >= OVERCOMMIT.limit("seconds") and unfollowed >= OVERCOMMIT.limit("unfollowed") * busy:
+        return max(known, queue - sum(each.wait_s for each in apart) / contention.seconds / cores)
     if ran < OVERCOMMIT.limit("least_known") * contention.seconds:
-        return 0.0 if mostly_nice or apart else queue
-    # What lives for a moment only is not followed: it is taken to wait for its time as long as the others do.
-    others = busy - sum(each.run_s for each in apart) / contention.seconds / cores
-    return max(waited / contention.seconds / cores, waited / ran * max(0.0, min(others, busy - nice)))
+        return known if mostly_nice or apart else queue
+    return max(known, waited / ran * max(0.0, others))
 
 
 def _is_squeezed(contention: Contention, waiter: Waiter) -> bool:
