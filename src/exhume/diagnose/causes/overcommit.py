@@ -121,13 +121,22 @@ def _whole_node(builder: EvidenceBuilder, case: Case, contention: Contention, qu
     remedies = _remedies(top, form) if harms else ()
     # Next to a cause that takes a real share of a core it comes second, before one that takes less it comes first.
     weight = OVERCOMMIT.limit("real_share") * case.focus.seconds
-    load = _load_of(case, pids - _bound(contention))
+    load = _load_of(case, pids - _bound(contention) - _holders(case))
     return builder.found(severity, key, culprit=culprit, load=load, weight=weight, remedies=remedies, values=values)
 
 
 def _bound(contention: Contention) -> set[int]:
     """Processes that may not use all cores. They have trouble of their own with theirs, which this doesn't explain."""
     return {each.pid for each in contention.waiters if each.allowed not in (None, contention.cores)}
+
+
+def _holders(case: Case) -> set[int]:
+    """Processes that have most of one core: they don't wait, and what they do to others there is another finding."""
+    samples = case.samples
+    now = samples.within(case.focus)
+    keys, members = np.unique(samples.cpu[now] << 32 | samples.pid[now], return_inverse=True)
+    spent = np.bincount(members, samples.weight[now], len(keys)) / 1e6
+    return set((keys[spent >= OVERCOMMIT.limit("held") * case.focus.seconds] & 0xFFFFFFFF).tolist())
 
 
 def _load_of(case: Case, pids: set[int], cores: frozenset[int] | None = None) -> Load:
@@ -177,7 +186,7 @@ def _is_squeezed(contention: Contention, waiter: Waiter) -> bool:
 
 def _starved_softirq(case: Case, contention: Contention, queue: float) -> bool:
     """Whether the ksoftirqd of a core waited for which threads waited as well, and that none of them had for itself."""
-    least = OVERCOMMIT.limit("waiting")
+    least = OVERCOMMIT.limit("shared")
     return any(
         each.kind == "ksoftirqd"
         and each.cpu is not None
