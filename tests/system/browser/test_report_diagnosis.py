@@ -76,7 +76,8 @@ def test_everything_is_in_it_and_nothing_overflows(open_report, report, width):
     page = open_report(report, width=width)
     expect(page.get_by_test_id("flame-canvas")).to_be_visible()
     headings = page.locator("h2").all_inner_texts()
-    assert headings == ["Cores", "Stacks compared with the baseline", "Events", "Ruled out", "Blind spots"]
+    compared = "Stacks compared with the baseline"
+    assert headings == ["Where the time went", "Cores", compared, "Events", "Ruled out", "Blind spots"]
     roles = page.get_by_test_id("finding").first.locator(".role").all_inner_texts()
     assert roles[0] == "symptom" and "mechanism" in roles
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
