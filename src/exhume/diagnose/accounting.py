@@ -133,6 +133,12 @@ class Ledger:
         at = self._causes.index(cause)
         return (0.0 if self._useful[at] else float(self.taken[at].sum())) + self.waits.get(cause, 0.0)
 
+    def cores_of(self, cause: str) -> float:
+        """The cores that a cause took on average."""
+        if cause not in self._causes:
+            return 0.0
+        return float(self.taken[self._causes.index(cause)].sum()) / max(self.case.focus.seconds, 1e-9)
+
     @property
     def lost_s(self) -> float:
         """All that was lost."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from exhume.diagnose import messages
-from exhume.diagnose.accounting import Ledger
+from exhume.diagnose.accounting import OVERCOMMIT, Ledger
 from exhume.diagnose.baseline import SIGNIFICANT, compare
 from exhume.diagnose.catalogue import catalogue, thresholds
 from exhume.diagnose.causes import examiners
@@ -58,6 +58,7 @@ def diagnose(
                 best[each.finding.cause] = one, each
     most = max((_effect(one, each) for one, each in best.values()), default=0.0)
     ranked = _own_limits_last(sorted(best.values(), key=lambda pair: _rank(pair[0], pair[1], most)))
+    ranked = _overcommit_after_causes(ranked)
     symptoms = [symptom for one in judged for symptom in one.symptoms]
     findings = [_complete(one, each) for one, each in ranked]
     # The time in the headline is that of the finding in the headline.
@@ -149,6 +150,25 @@ def _rank(one: Judged, each: Found, most: float) -> tuple[float, ...]:
     weight = least + (1 - least) * (_effect(one, each) / most if most else 1.0)
     by_workload = float(finding.scope is Scope.WORKLOAD)
     return -finding.severity.rank, by_workload, -finding.confidence * weight, -finding.confidence
+
+
+def _overcommit_after_causes(ranked: list[tuple[Judged, Found]]) -> list[tuple[Judged, Found]]:
+    """More work than cores makes everything slower, and what else is wrong worse: it comes after the causes of its
+    severity that take a real part of a core from useful work."""
+    at = next((place for place, (_, each) in enumerate(ranked) if each.finding.cause == OVERCOMMIT), None)
+    if at is None:
+        return ranked
+    severity, least = ranked[at][1].finding.severity, _limit("real_part_of_core")
+    before = [
+        place
+        for place, (one, each) in enumerate(ranked)
+        if place > at
+        and each.finding.severity is severity
+        and not catalogue()[each.finding.cause].useful
+        and one.ledger.cores_of(each.finding.cause) >= least
+    ]
+    after = [place for place in range(at, len(ranked)) if place not in before]
+    return [ranked[place] for place in (*range(at), *before, *after)]
 
 
 def _own_limits_last(ranked: list[tuple[Judged, Found]]) -> list[tuple[Judged, Found]]:
@@ -251,6 +271,8 @@ def _made(case: Case, each: Found, symptoms: list[Symptom]) -> list[Symptom]:
         cpu = finding.culprit.cpu
         return [symptom for symptom in symptoms if symptom.cpu is None or cpu in (None, symptom.cpu)]
     states = catalogue()[finding.cause].states
+    if not each.mask.any() and finding.cause in thresholds("engine")["not_by_time"]:
+        return []
     if not each.mask.any() and not states and each.weight > 0:
         # What is counted rather than sampled is held against no core.
         return [symptom for symptom in symptoms if symptom.cpu is None]

@@ -33,6 +33,8 @@ _CORE_MEASURES = {
     # alone: where the kernel takes a core from it, the calm would stand out.
     "busy": ("user", "nice", "system", "irq", "softirq", "steal"),
 }
+# Zombies that become more take no time by themselves: what is calm meanwhile is calm, unless it is about them.
+_GROWTH = "dying cgroups"
 _CORE_STATES = sorted({column for columns in _CORE_MEASURES.values() for column in columns})
 
 
@@ -56,13 +58,18 @@ def find_foci(recording: Recording, window: Window, at: int | None = None, most:
     span = recording.span() or window
     context = Window(window.since - _limit("context_s") * NANOS, window.until + 30 * NANOS).clamp(span)
     seconds = max(1, -(-context.nanos // NANOS))
-    scores, measures, severe = _scores(recording, context, seconds)
+    excesses, severe = _excesses(recording, context, seconds)
+    names = list(excesses)
+    stacked = np.minimum(np.stack(list(excesses.values())), 2.0)
+    scores = np.maximum(stacked.max(axis=0), 0.0)
+    measures = [names[number] for number in stacked.argmax(axis=0).tolist()]
+    felt = np.maximum(np.delete(stacked, names.index(_GROWTH), axis=0).max(axis=0), 0.0)
     first = max(0, (window.since - context.since) // NANOS)
     last = min(seconds, -(-(window.until - context.since) // NANOS))
     inside = np.zeros(seconds, np.bool_)
     inside[first:last] = True
     runs = _runs(np.where(inside, scores, 0.0))
-    foci = [_focus(run, context, scores, measures) for run in runs]
+    foci = [_focus(run, context, scores if measures[run.worst] == _GROWTH else felt, measures) for run in runs]
     # The longest stretch of severe seconds that none of the runs has.
     left, gap = severe & inside, _limit("gap_s")
     for run in runs:
@@ -71,7 +78,7 @@ def find_foci(recording: Recording, window: Window, at: int | None = None, most:
     more = []
     if lasting is not None:
         since = max(lasting[0], lasting[1] - _limit("longest_s"))
-        calm = _calm_near(lasting, context, ~severe & (scores < 1.0))
+        calm = _calm_near(lasting, context, ~severe & (felt < 1.0))
         more = [Focus(_wall(context, since, lasting[1]), calm, _limit("lasting_score"), "")]
     if not foci and not more:
         return [_flat(window, context, scores)]
@@ -168,8 +175,8 @@ def _wall(context: Window, begin: int, end: int) -> Window:
     return Window(context.since + begin * NANOS, min(context.since + end * NANOS, context.until))
 
 
-def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats, list[str], Mask]:
-    """The score of each second, the measure that gave it, and whether the second is severe whatever was before."""
+def _excesses(recording: Recording, context: Window, seconds: int) -> tuple[dict[str, Floats], Mask]:
+    """How far each second stands out by each measure, and whether it is severe whatever was before."""
     cores, hot = _of_cores(recording, context, seconds)
     weights, severe = _limit("weights"), _limit("severe")
     rows = Rows("throttling", recording.read("throttling", context, ["periods", "throttled", "wall"]))
@@ -189,14 +196,12 @@ def _scores(recording: Recording, context: Window, seconds: int) -> tuple[Floats
         "throttling": _above_calm(throttled) * weights["throttling"],
         "kernel log": _before(lines, context, seconds, _limit("before_line_s")),
         "one process": one_process,
-        "dying cgroups": _growth_of_zombies(recording, context, seconds) * weights["dying cgroups"],
+        _GROWTH: _growth_of_zombies(recording, context, seconds) * weights[_GROWTH],
         "runnable": _above_calm(np.minimum(runnable / _limit("waiting_s"), 1.0)) * weights["waiting"],
         "restarts": _before(restarts, context, seconds, _limit("restart_reported_s")) * _limit("restart_score"),
     }
-    names = list(excesses)
-    stacked = np.minimum(np.stack(list(excesses.values())), 2.0)
     graves = hot | (throttled >= severe["throttling"]) | (waits >= 1) | (runnable >= severe["runnable"])
-    return np.maximum(stacked.max(axis=0), 0.0), [names[number] for number in stacked.argmax(axis=0).tolist()], graves
+    return excesses, graves
 
 
 def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict[str, Floats], Mask]:

@@ -201,8 +201,14 @@ def _outweighing() -> Names:
 
 def is_made_by(case: Case, symptom: Symptom, mask: Mask, states: Collection[str] = ()) -> bool:
     """Whether a symptom of a core was made by what the masked samples stand for, or by these states of the core where
-    there are none: it ran on that core in the time in which the symptom arose. A symptom that points to no core may be
-    made by anything that ran."""
+    there are none: it ran on that core in the time in which the symptom arose. A line of the log that points to no core
+    may be made by what had most of a second of any core; another symptom that points to none, by anything that ran."""
+    if symptom.cpu is None and symptom.kind == "log" and mask.any():
+        samples = case.samples
+        here = mask & samples.within(case.focus)
+        places = samples.cpu[here] * (case.focus.nanos // NANOS + 1) + (samples.wall[here] - case.focus.since) // NANOS
+        fullest = np.bincount(places, samples.weight[here] / 1e6).max(initial=0.0)
+        return bool(fullest >= _limit("made_second"))
     if symptom.cpu is None:
         return bool(mask.any()) or bool(states)
     if symptom.kind == "steal":
