@@ -97,7 +97,7 @@ def test_the_kernel_kills_more_than_once(work: Path) -> None:
     played("oom-thrash", work, lambda playing: vmstat("oom_kill") - before >= 2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_agent_of_many_threads_is_found_in_a_recording(work: Path) -> None:
     """It takes no core, and little of its time is in functions of cgroups."""
     plan = Plan(1, "cgroup-agent", 7, 0, calm_s=6.0, seconds=20.0, after_s=1.0, background="nothing")

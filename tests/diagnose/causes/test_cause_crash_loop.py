@@ -386,7 +386,7 @@ def test_the_same_command_that_fails_each_time_is_a_warning_whatever_it_costs(tm
 
 @pytest.mark.root
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["subshell", "script"])
+@pytest.mark.parametrize("form", [pytest.param("subshell", marks=pytest.mark.long), "script"])
 def test_below_a_shell_loop_what_fails_is_named_in_a_real_recording(tmp_path: Path, form: str) -> None:
     name = f"agent-{tmp_path.name[-6:].strip('_0')}"[:15]
     agent = tmp_path / name

@@ -81,7 +81,7 @@ def check(directory: Path, written: dict[str, list[tuple[Any, ...]]], state: str
 
 
 @pytest.mark.slow
-@examples(60)
+@examples(30)
 @given(ticks=ticks_of_batches(), segment_s=st.sampled_from([1, 2, 60]))
 def test_any_batches_in_are_the_same_rows_out(ticks: list[list[Any]], segment_s: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
