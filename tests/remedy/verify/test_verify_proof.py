@@ -99,7 +99,7 @@ def test_an_interrupted_watch_reports_its_observations():
     assert proof.verification.measures[0].after.observations == len(told) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.alone
 def test_a_real_storm_of_forks_that_stops_is_proved():
     """The lab's own program, on this machine: measured, ended, measured again. Forks are counted for the whole node, so
