@@ -97,8 +97,8 @@ def _add_score(parser: ArgumentParser) -> None:
     option(parser, "--quiet-runs N", "Runs of a healthy machine.", type=RUNS, default=20)
     option(parser, "--pair-runs N", "Runs of each pair of scenarios that play at the same time.", type=RUNS, default=1)
     option(parser, "--only NAME", "Only these scenarios and pairs (quiet, A+B).", nargs="+", default=[])
-    noise = f"How busy the machine is with other work: {listed(list(Noise), 9)} [default: idle]."
-    option(parser, "--noise LEVEL", noise, nargs="+", choices=tuple(map(str, Noise)), default=["idle"])
+    noise = f"How busy the machine is with other work: {listed(list(Noise), 9)}; idle if not given."
+    option(parser, "--noise LEVEL", noise, nargs="+", choices=tuple(map(str, Noise)), default=None)
     option(parser, "--seed N", "Seed of all that is random [default: random].", type=SEED)
     add_json(parser)
     option(parser, "--output -o FILE", "Also write the tables to this Markdown file, run by run.", type=Path)
@@ -242,7 +242,7 @@ def _score(options: Namespace) -> int:
         if not options.only:
             single, pairs = list(SCENARIOS), list(PAIRS)
         runs = {name: options.quiet_runs if name == QUIET else options.runs for name in single}
-        noises = [Noise(each) for each in dict.fromkeys(options.noise)]
+        noises = [Noise(each) for each in dict.fromkeys(options.noise or ["idle"])]
         cores = sorted(os.sched_getaffinity(0))
         plans = draw(runs, cores, seed, pairs=dict.fromkeys(pairs, options.pair_runs), noises=noises)
         if not plans:
