@@ -17,9 +17,11 @@ from exhume.collect.systemd import bus as bus_module
 from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, Bus, BusSilent, Call
 from exhume.collect.systemd.units import read_services
 
-PATIENCE_S = 1.0
-# Well over the patience; a busy machine must not hold up a thread of ours for so long.
-SLOW_S = 3.0
+pytestmark = pytest.mark.slow
+# A busy machine must not hold up a thread of ours for so long.
+PATIENCE_S = 2.0
+# Well over the patience.
+SLOW_S = 4.5
 LIST = Call(MANAGER_PATH, MANAGER, "ListUnits")
 UNIT_PATH = "/org/freedesktop/systemd1/unit/loops_2eservice"
 ROW = ("loops.service", "", "loaded", "activating", "auto-restart", "", UNIT_PATH, 0, "", "/")
