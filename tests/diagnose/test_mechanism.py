@@ -131,6 +131,21 @@ def test_a_core_that_walks_made_the_wait(tmp_path: Path) -> None:
     assert not is_made_by(case, symptom, np.zeros(len(samples), np.bool_))
 
 
+def test_a_line_without_a_core_is_made_by_what_held_one(tmp_path: Path) -> None:
+    """The log names no core: a walker that had one is blamed, and a loop of small programs next to it is not."""
+    scene = Scene(cores=4).core(1, 22, 28, system=980)
+    scene.stack(1, 22, 28, 0.97, "kubelet", 77, ["do_syscall_64", "memcg_stat_show", "mem_cgroup_iter"])
+    for second in range(20, 28):
+        scene.stack(2, second, second + 1, 0.2, "agent", 900 + second, ["agent:main"])
+    scene.event(27, "nic-tx-paused", "ena 0000:00:05.0 eth0: TX q 5 is paused for too long")
+    case = Case(scene.write(tmp_path), Window(at(20), at(28)), Window(at(0), at(19)))
+    line = next(each for each in find_symptoms(case) if each.kind == "log")
+    samples = case.samples
+    assert line.cpu is None
+    assert is_made_by(case, line, samples.pid == 77)
+    assert not is_made_by(case, line, samples.pid >= 900)
+
+
 def test_what_is_only_worth_knowing_caused_nothing() -> None:
     wait = Symptom("ksoftirqd", Severity.CRITICAL, 1, "it waited", cpu=3)
     chains = {

@@ -158,7 +158,7 @@ def _overcommit_after_causes(ranked: list[tuple[Judged, Found]]) -> list[tuple[J
     at = next((place for place, (_, each) in enumerate(ranked) if each.finding.cause == OVERCOMMIT), None)
     if at is None:
         return ranked
-    severity, least = ranked[at][1].finding.severity, _limit("real_part_of_core")
+    severity, least = ranked[at][1].finding.severity, catalogue()[OVERCOMMIT].limit("real_share")
     before = [
         place
         for place, (one, each) in enumerate(ranked)
