@@ -94,3 +94,12 @@ def test_where_waits_are_not_counted_runnable_threads_stand_out(tmp_path: Path) 
     focus = find_foci(scene.write(tmp_path), scene.window)[0]
     assert abs(focus.window.since - at(70)) <= 3 * NANOS and abs(focus.window.until - at(82)) <= NANOS
     assert focus.measure == "runnable"
+
+
+def test_time_in_which_zombies_grow_is_calm_enough_to_compare_a_core_with(tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=60).core(2, 40, 48, system=980)
+    for second in range(0, 61, 5):
+        scene.row("cgroups", second, hierarchy="memory", parent="", kernel=9_000, visible=300, dying=100 * second)
+    [focus, *_] = find_foci(scene.write(tmp_path), scene.window)
+    assert (focus.window.since, focus.measure) == (at(40), "kernel")
+    assert focus.baseline.seconds >= 30 and focus.baseline.until <= at(40)
