@@ -56,7 +56,7 @@ def safe_path(path: str, user: int | None = None) -> str:
     """The entries of a PATH that are safe for a user to run programs from; the usual directories where none is."""
     kept = _absolute(path)
     if (os.geteuid() if user is None else user) == 0:
-        kept = os.pathsep.join(entry for entry in kept.split(os.pathsep) if _only_root_writes(entry))
+        kept = os.pathsep.join(entry for entry in kept.split(os.pathsep) if only_root_writes(entry))
     return kept or DEFAULT_PATH
 
 
@@ -64,7 +64,7 @@ def _absolute(paths: str) -> str:
     return os.pathsep.join(entry for entry in paths.split(os.pathsep) if entry.startswith("/"))
 
 
-def _only_root_writes(directory: str) -> bool:
+def only_root_writes(directory: str | os.PathLike[str]) -> bool:
     """Whether neither the directory nor one above it can be changed by another user. A group may write: Debian's
     /usr/local is root:staff 2775."""
     try:

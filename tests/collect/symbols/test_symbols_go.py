@@ -33,6 +33,7 @@ from tests.collect.symbols.settled import file_frames
 from tests.collect.symbols.symbol_programs import SOURCE, Compile, mapped
 from tests.parts import missing, need
 
+from exhume.collect.symbols.file_reader import FileReader
 from exhume.collect.symbols.files import DEFAULT_BUDGET, FileSymbols
 from exhume.collect.symbols.locate import open_regular
 from exhume.collect.symbols.owners import RefusalLog
@@ -40,7 +41,6 @@ from exhume.collect.symbols.parser.elf import ElfFile
 from exhume.collect.symbols.parser.gopclntab import read_go_functions
 from exhume.collect.symbols.parser.open_file import MALFORMED, FileRefused
 from exhume.collect.symbols.parser.program import load_program
-from exhume.collect.symbols.parser_process import ParserProcess
 from exhume.procfs.host import Host
 
 GO_CODE = sum(FUNCTIONS.values())
@@ -173,16 +173,16 @@ def test_files_of_one_owner_are_requested_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
     asked: list[int] = []
-    ask = ParserProcess.ask
+    ask = FileReader.ask
 
-    def counted(self, request, files, seconds):
+    def counted(self, request, files, **how):
         if request["kind"] == "names":
             asked.append(len(files))
             if refused and len(files) > 1:
                 raise FileRefused(MALFORMED)
-        return ask(self, request, files, seconds)
+        return ask(self, request, files, **how)
 
-    monkeypatch.setattr(ParserProcess, "ask", counted)
+    monkeypatch.setattr(FileReader, "ask", counted)
     log = RefusalLog()
     symbols = FileSymbols(Host(), refusals=log)
     programs = []

@@ -4,9 +4,9 @@ import mmap
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from tests.collect.symbols.settled import jit_frames, user_frames
 from tests.parts import need
 
-from exhume.collect.symbols import perf_map as jit
+from exhume.collect.symbols import file_reader
 from exhume.collect.symbols.frame import Frame
 from exhume.collect.symbols.mappings import AddressSpace
+from exhume.collect.symbols.opener_process import OpenerProcess
 from exhume.collect.symbols.owners import RefusalLog
 from exhume.collect.symbols.parse_queue import ParseQueue
 from exhume.collect.symbols.parser.open_file import OpenFile
@@ -311,12 +312,12 @@ def test_one_process_does_not_take_all_that_is_read_in_a_second(process: Path) -
 def test_a_map_on_a_filesystem_that_does_not_answer_does_not_hold_up_the_caller(
     process: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    released = threading.Event()
-    monkeypatch.setattr(jit, "open_regular", lambda path, **how: released.wait(60) and None)
+    monkeypatch.setattr(file_reader, "START_S", 0.5)
+    opener = OpenerProcess.spawn()
+    os.kill(opener.pid, signal.SIGSTOP)
     clock, log = Clock(), RefusalLog()
-    symbols = JitSymbols(
-        Host(proc=process.parents[3]), clock=clock, queue=ParseQueue(log, deadline_s=0.05), refusals=log
-    )
+    queue = ParseQueue(log, deadline_s=0.05, opener=opener)
+    symbols = JitSymbols(Host(proc=process.parents[3]), clock=clock, queue=queue, refusals=log)
     try:
         began = time.monotonic()
         assert names(symbols, 0x1000) == [None]
@@ -331,4 +332,4 @@ def test_a_map_on_a_filesystem_that_does_not_answer_does_not_hold_up_the_caller(
         assert names(symbols, 0x1000) == [None]
         assert log.take() == []  # left alone for a while
     finally:
-        released.set()
+        queue.close()

@@ -4,9 +4,9 @@ import fcntl
 import itertools
 import os
 import shutil
+import signal
 import struct
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,9 +19,11 @@ from tests.collect.symbols.settled import user_frames, users_frames
 from tests.collect.symbols.symbol_programs import SOURCE, Compile, map_file, running
 from tests.parts import missing, need
 
-from exhume.collect.symbols import files
+from exhume.collect.symbols import file_reader, files
+from exhume.collect.symbols.file_reader import FileReader
 from exhume.collect.symbols.frame import Frame
 from exhume.collect.symbols.mappings import AddressSpace
+from exhume.collect.symbols.opener_process import OpenerProcess
 from exhume.collect.symbols.owners import Owner
 from exhume.collect.symbols.parse_queue import ParseQueue
 from exhume.collect.symbols.parser.open_file import TIMEOUT, FileRefused
@@ -362,34 +364,45 @@ def test_numbers_of_another_kind_need_the_word_of_the_living_process(compile_c: 
             assert frame.name == (name or f"program+0x{offset:x}")
 
 
-def test_a_filesystem_that_does_not_answer_is_left_alone() -> None:
-    released = threading.Event()
+def test_a_filesystem_that_does_not_answer_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed ends, unless a file system blocks it: here it is made to look as if it did not."""
+    blocked: list[int] = []
+    ended = OpenerProcess.has_ended
+
+    def has_ended(self: OpenerProcess, seconds: float = 0.0) -> bool:
+        return self.pid not in blocked and ended(self, seconds)
+
+    monkeypatch.setattr(OpenerProcess, "has_ended", has_ended)
+    monkeypatch.setattr(file_reader, "START_S", 0.5)
     asked: list[str] = []
 
-    def hangs() -> str:
-        asked.append("stuck")
-        released.wait(120)
-        return "late"
+    def looks(reader: FileReader) -> str:
+        asked.append("asked")
+        return "fine" if reader.identities(["/"])[0] else "gone"
 
-    queue = ParseQueue(deadline_s=0.05)
+    opener = OpenerProcess.spawn()
+    blocked.append(opener.pid)
+    os.kill(opener.pid, signal.SIGSTOP)
+    queue = ParseQueue(deadline_s=0.05, opener=opener)
     answers = partial(answer, queue)
     try:
-        assert answers(7, hangs) == TIMEOUT
-        until("it was asked", lambda: asked)
-        assert answers(7, hangs) == TIMEOUT
-        assert asked == ["stuck"]  # the second time it was not even tried
-        # Others may be slow to answer, but do.
+        assert answers(7, looks) == TIMEOUT
+        assert answers(7, looks) == TIMEOUT
+        assert asked == ["asked"]  # the second time it was not even tried
+        # Others have another process to ask, though it takes a while to start.
+        monkeypatch.setattr(file_reader, "START_S", 20.0)
         others = itertools.count(8)
-        until("another answers", lambda: answers(next(others), lambda: "fine", user=next(others)) == "fine")
+        until("another answers", lambda: answers(next(others), looks, user=next(others)) == "fine")
+        blocked.clear()
+        until("it answers again", lambda: answers(7, looks, user=1) == "fine")
     finally:
-        released.set()
-    until("it answers again", lambda: answers(7, lambda: "back", user=1) == "back")
+        queue.close()
 
 
-def answer(queue: ParseQueue, device: int, job: Callable[[], str], user: int = 0) -> str:
+def answer(queue: ParseQueue, device: int, job: Callable[[FileReader], str], user: int = 0) -> str:
     """What the job returns, or the code of the refusal."""
     results: list[str | FileRefused] = []
-    queue.submit(Owner(user, "/"), device, lambda _: job(), results.append)
+    queue.submit(Owner(user, "/"), device, job, results.append)
     until("it is done", lambda: queue.poll() or results)
     (result,) = results
     return result.code if isinstance(result, FileRefused) else result

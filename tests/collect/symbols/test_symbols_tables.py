@@ -17,6 +17,7 @@ from tests.collect.symbols.settled import file_frames
 from tests.collect.symbols.symbol_programs import SOURCE, Compile
 from tests.parts import missing, need
 
+from exhume.collect.symbols.file_reader import Views
 from exhume.collect.symbols.files import FileSymbols
 from exhume.collect.symbols.locate import open_regular
 from exhume.collect.symbols.mappings import AddressSpace, FileKey, Mapping, mapped_file
@@ -266,21 +267,65 @@ def test_unsized_code_reaches_to_the_next_symbol_and_labels_are_no_functions() -
     assert [int(table.names[index]) if index >= 0 else -1 for index in found] == list(wanted.values())
 
 
-@pytest.mark.needs("gcc")
-def test_tables_are_held_within_their_budget(compile_c: Compile, tmp_path: Path) -> None:
+def _many_functions(compile_c: Compile, tmp_path: Path, copies: int) -> tuple[list[Views], int]:
+    """Copies of a library with many functions, as one process maps them, and the offset of function_7."""
     source = "\n".join(f"int function_{i}(int x) {{ return x + {i}; }}" for i in range(500))
     library = compile_c(source, "-shared", "-fPIC", "-O0", name="libmany.so")
     with library.open("rb") as file:
         elf = ELFFile(file)
         address = elf.get_section_by_name(".symtab").get_symbol_by_name("function_7")[0]["st_value"]
         offset = next(elf.address_offsets(address))
-    budget = 100_000
-    symbols = FileSymbols(Host(), budget)
     space = AddressSpace(os.getpid())
-    for i in range(20):
+    views: list[Views] = []
+    for i in range(copies):
         copy = Path(shutil.copy(library, tmp_path / f"libmany{i}.so"))
         status = copy.stat()
         key = FileKey(os.major(status.st_dev), os.minor(status.st_dev), status.st_ino, 0, str(copy))
-        mapping = Mapping(0, 1 << 20, 0, mapped_file(key))
-        assert [frame.name for frame in file_frames(symbols, [(space, mapping)], [offset])] == ["function_7"]
+        views.append([(space, Mapping(0, 1 << 20, 0, mapped_file(key)))])
+    return views, offset
+
+
+@pytest.mark.needs("gcc")
+def test_tables_are_held_within_their_budget(compile_c: Compile, tmp_path: Path) -> None:
+    budget = 100_000
+    symbols = FileSymbols(Host(), budget)
+    files, offset = _many_functions(compile_c, tmp_path, 20)
+    for views in files:
+        assert [frame.name for frame in file_frames(symbols, views, [offset])] == ["function_7"]
+        assert symbols.nbytes <= budget + 25_000
+
+
+@pytest.mark.needs("gcc")
+def test_a_budget_too_small_for_what_runs_grows_within_bounds(compile_c: Compile, tmp_path: Path) -> None:
+    now = [0.0]
+    files, offset = _many_functions(compile_c, tmp_path, 20)
+    alone = FileSymbols(Host())
+    file_frames(alone, files[0], [offset])
+    # Room for two thirds of them.
+    budget = alone.nbytes * 13
+    symbols = FileSymbols(Host(), budget, clock=lambda: now[0])
+    reads = []
+    submit = symbols.queue.submit
+    symbols.queue.submit = lambda *job: reads.append(job) or submit(*job)
+    rounds = []
+    for _ in range(8):
+        reads.clear()
+        for views in files:
+            now[0] += 0.1
+            assert [frame.name for frame in file_frames(symbols, views, [offset])] == ["function_7"]
+        rounds.append(len(reads))
+        assert symbols.nbytes <= 2 * budget + 25_000
+    assert rounds[0] >= 20 and rounds[1] > 0
+    assert rounds[-1] == 0, "all that runs is known now, and nothing is read again"
+
+
+@pytest.mark.needs("gcc")
+def test_a_budget_does_not_grow_for_programs_that_came_and_went(compile_c: Compile, tmp_path: Path) -> None:
+    now = [0.0]
+    files, offset = _many_functions(compile_c, tmp_path, 20)
+    budget = 100_000
+    symbols = FileSymbols(Host(), budget, clock=lambda: now[0])
+    for views in files * 2:
+        now[0] += 10.0
+        file_frames(symbols, views, [offset])
         assert symbols.nbytes <= budget + 25_000

@@ -1,10 +1,10 @@
 """A file system in user space that stops to answer, spoken directly over /dev/fuse: no library is needed.
 
-    python fuse_server.py MOUNTPOINT NAME FILE
+    python fuse_server.py MOUNTPOINT NAME FILE OPERATION
 
 It holds one executable file, NAME, with the content of FILE. A lookup of any other name is never answered. It prints
-`ready` when it is mounted; after a line on its standard input it answers nothing any more. Layouts and numbers are
-those of include/uapi/linux/fuse.h, for version 7.31 of the protocol.
+`ready` when it is mounted; after a line on its standard input it does not answer the operation any more (lookup, open,
+read, flush or release). Layouts and numbers are those of include/uapi/linux/fuse.h, for version 7.31 of the protocol.
 """
 
 import ctypes
@@ -19,6 +19,7 @@ LOOKUP, FORGET, GETATTR, OPEN, READ, RELEASE, FLUSH, INIT, OPENDIR = 1, 2, 3, 14
 IN_HEADER = struct.Struct("<IIQQIIIHH")
 OUT_HEADER = struct.Struct("<IiQ")
 ROOT, FILE = 1, 2
+OPERATIONS = {"lookup": LOOKUP, "open": OPEN, "read": READ, "flush": FLUSH, "release": RELEASE}
 # The kernel wants room for its largest write and a header (fs/fuse/dev.c, fuse_dev_do_read).
 REQUEST_BYTES = 1 << 18
 LARGEST_READ = 1 << 17
@@ -53,8 +54,8 @@ def answer(opcode: int, node: int, body: bytes, name: bytes, content: bytes) -> 
             return errno.ENOSYS
 
 
-def serve(device: int, name: bytes, content: bytes) -> None:
-    """Answer until there is a line on the standard input; then read requests, and keep them."""
+def serve(device: int, name: bytes, content: bytes, unanswered: int) -> None:
+    """Answer until there is a line on the standard input; then read requests, and keep those of one operation."""
     answering = True
     while True:
         ready, _, _ = select.select([device, *([0] if answering else [])], [], [])
@@ -64,7 +65,8 @@ def serve(device: int, name: bytes, content: bytes) -> None:
             continue
         request = os.read(device, REQUEST_BYTES)
         _, opcode, unique, node, *_ = IN_HEADER.unpack_from(request)
-        given = answer(opcode, node, request[IN_HEADER.size :], name, content) if answering else None
+        kept = opcode == unanswered and not answering
+        given = None if kept else answer(opcode, node, request[IN_HEADER.size :], name, content)
         # No answer belongs to a forget.
         if given is None or opcode == FORGET:
             continue
@@ -73,7 +75,7 @@ def serve(device: int, name: bytes, content: bytes) -> None:
 
 
 def main() -> None:
-    mountpoint, name, file = sys.argv[1:]
+    mountpoint, name, file, operation = sys.argv[1:]
     device = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
     libc = ctypes.CDLL(None, use_errno=True)
@@ -81,7 +83,7 @@ def main() -> None:
         sys.exit(f"mount: {os.strerror(ctypes.get_errno())}")
     content = Path(file).read_bytes()
     print("ready", flush=True)
-    serve(device, name.encode(), content)
+    serve(device, name.encode(), content, OPERATIONS[operation])
 
 
 if __name__ == "__main__":

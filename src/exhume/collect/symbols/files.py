@@ -6,18 +6,17 @@ Nothing here waits: what is not known yet has a frame that says so, and is known
 import os
 import time
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from exhume.collect.symbols.file_reader import FileReader, HeldFile, Views
 from exhume.collect.symbols.frame import USER, Frame, make_frame
-from exhume.collect.symbols.locate import open_mapped, open_regular
-from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
+from exhume.collect.symbols.mappings import MappedFile
 from exhume.collect.symbols.owners import Owner, Owners, RefusalLog
-from exhume.collect.symbols.parse_queue import Ask, ParseQueue
+from exhume.collect.symbols.parse_queue import ParseQueue
 from exhume.collect.symbols.parser.demangle import is_mangled
 from exhume.collect.symbols.parser.open_file import (
     DEFERRED,
@@ -28,8 +27,6 @@ from exhume.collect.symbols.parser.open_file import (
     TIMEOUT,
     FileRefused,
     Identity,
-    OpenFile,
-    identity_of,
     readable,
 )
 from exhume.collect.symbols.parser.program import Program, unpack_outlines, unpack_program
@@ -38,10 +35,12 @@ from exhume.collect.symbols.parser.wire import MAX_FILES, Arrays, BadReply, colu
 from exhume.model.process import give_back
 from exhume.procfs.host import Host
 
-# Processes that map a file, each with its mapping of it: never none.
-Views = Sequence[tuple[AddressSpace, Mapping]]
-
 DEFAULT_BUDGET = 12 << 20
+# A node with many programs needs more than that at once, or the same files are read over and over: the budget grows
+# up to this factor when a file is hit again soon after it was forgotten.
+_MOST_GROWTH = 2
+_AGAIN_SOON_S = 60.0
+_REMEMBERED = 1024
 _FRAME_BYTES = 400
 _STATE_BYTES = 300
 _MAX_FILES = 4096
@@ -128,6 +127,9 @@ class FileSymbols:
     ) -> None:
         self._host = host
         self._budget = budget
+        self._most_budget = budget * _MOST_GROWTH
+        # When files were forgotten for want of room, the latest last.
+        self._forgotten: OrderedDict[MappedFile, float] = OrderedDict()
         self._clock = clock
         self._known: OrderedDict[MappedFile, _FileState] = OrderedDict()
         # The same file is often mapped under several names; its table is loaded once.
@@ -135,6 +137,8 @@ class FileSymbols:
         self._unchecked = self._loaded_bytes = 0
         # Functions whose names will be asked for, each file in its time.
         self._unasked: dict[MappedFile, _Names] = {}
+        # Files of which it will be asked whether they are as they were.
+        self._unverified: list[tuple[Views, _FileState, Program]] = []
         # Modules of which something became known, or is forgotten.
         self._changed: set[str] = set()
         self._refusals = refusals or RefusalLog()
@@ -175,6 +179,12 @@ class FileSymbols:
     def poll(self) -> None:
         """Ask for names that are due. Files of one owner and filesystem are asked together: they fail together."""
         now = self._clock()
+        unverified: defaultdict[tuple[Owner, Any], list[tuple[Views, _FileState, Program]]] = defaultdict(list)
+        for each in self._unverified:
+            unverified[self._payer(each[0]), each[0][0][1].file.key[:2]].append(each)
+        self._unverified.clear()
+        for (owner, _), files in unverified.items():
+            self._ask_rewritten(owner, files)
         batches: defaultdict[tuple[Owner, Any], list[_Names]] = defaultdict(list)
         for file, names in list(self._unasked.items()):
             known = names.known
@@ -211,6 +221,8 @@ class FileSymbols:
         file = views[0][1].file
         known = self._known.get(file)
         if known is None:
+            if now - self._forgotten.pop(file, -_AGAIN_SOON_S) < _AGAIN_SOON_S:
+                self._budget = min(self._budget + self._budget // 8, self._most_budget)
             space = views[0][0]
             known = self._known[file] = _FileState(now, self._owners.of(space.pid, space.lineage))
             self._ask_program(views, known, offsets)
@@ -228,39 +240,38 @@ class FileSymbols:
                 self._ask_program(views, known, offsets)
         elif now - known.checked >= _CHECK_EVERY_S:
             known.checked = now
-            self._ask_rewritten(views, known, known.program)
+            self._unverified.append((views, known, known.program))
         return known
 
-    def _ask_rewritten(self, views: Views, known: _FileState, program: Program) -> None:
-        """Ask whether the file was written again in place (the same inode, another content); if so it is forgotten."""
-        space, mapping = views[0]
-        path = f"{self._host.proc}/{space.pid}/root{mapping.file.path}"
+    def _ask_rewritten(self, owner: Owner, batch: "list[tuple[Views, _FileState, Program]]") -> None:
+        """Ask which files were written again in place (the same inode, another content): those are forgotten."""
+        paths = [f"{self._host.proc}/{views[0][0].pid}/root{views[0][1].file.path}" for views, _, _ in batch]
 
-        def check(_: Ask) -> bool:
-            try:
-                now = identity_of(os.stat(path))  # noqa: PTH116
-            except (OSError, ValueError):
-                return False
-            return now[:2] == program.identity[:2] and now != program.identity
+        def done(found: list[Identity | None] | FileRefused) -> None:
+            if isinstance(found, FileRefused):
+                if found.code == TIMEOUT:
+                    self._note(found, batch[0][0])
+                return
+            for (views, known, program), now in zip(batch, found, strict=True):
+                same_inode = now is not None and now[:2] == program.identity[:2]
+                if same_inode and now != program.identity and known.program is program:
+                    self._changed.add(views[0][1].file.module)
+                    self._programs.pop(program.identity, None)
+                    known.program = None
+                    known.frames = {}
+                    known.backoff = 0.0
 
-        def done(rewritten: bool | FileRefused) -> None:
-            if rewritten is True and known.program is program:
-                self._programs.pop(program.identity, None)
-                known.program = None
-                known.frames = {}
-                known.backoff = 0.0
-
-        self._submit(views, check, done)
+        self.queue.submit(owner, _device(batch[0][0][0][1].file), lambda reader: reader.identities(paths), done)
 
     def _ask_program(self, views: Views, known: _FileState, offsets: list[int]) -> None:
         known.program, known.asked, known.deferred = None, True, False
         programs = self._programs
         roots = self._debug_roots(views)
 
-        def load(ask: Ask) -> _Loaded | None:
-            with _opened(self._host, views) as file:
-                same = programs.get(file.identity)
-                return _Loaded(same) if same is not None else _load(ask, file, roots, offsets[:_MAX_OFFSETS])
+        def load(reader: FileReader) -> _Loaded | None:
+            file = _opened(reader, self._host, views)
+            same = programs.get(file.identity)
+            return _Loaded(same) if same is not None else _load(reader, file, roots, offsets[:_MAX_OFFSETS])
 
         def done(loaded: _Loaded | FileRefused | None) -> None:
             known.asked = False
@@ -300,11 +311,11 @@ class FileSymbols:
         known.asked = True
         known.outline_from = self._clock() + _RETRY_AT_MOST_S
 
-        def load(ask: Ask) -> tuple[U64, U64] | None:
-            with _opened(self._host, views) as file:
-                if file.identity != program.identity:
-                    return None
-                return unpack_outlines(ask({"kind": "outlines"}, [file.fd]))
+        def load(reader: FileReader) -> tuple[U64, U64] | None:
+            file = _opened(reader, self._host, views)
+            if file.identity != program.identity:
+                return None
+            return unpack_outlines(reader.ask({"kind": "outlines"}, [file]))
 
         def done(outlines: tuple[U64, U64] | FileRefused | None) -> None:
             known.asked = False
@@ -347,23 +358,24 @@ class FileSymbols:
             lookups.append({index: program.lookup(index) for index in read})
             mangled.append({index: program.name(index, None) for index in each.indexes - read})
 
-        def load(ask: Ask) -> list[dict[int, bytes]]:
+        def load(reader: FileReader) -> list[dict[int, bytes]]:
             wanted: list[tuple[int, int]] = []
             request: dict[str, Any] = {"kind": "names", "lookups": [], "mangled": []}
             for place, names in enumerate(mangled):
                 request["mangled"] += [name.hex() for name in names.values()]
                 wanted += [(place, index) for index in names]
-            with ExitStack() as opened:
-                files: list[int] = []
-                for place, each in enumerate(batch):
-                    if not lookups[place]:
-                        continue
-                    source = self._open_names(ask, each.views, each.program)
-                    if source is not None:
-                        files.append(opened.enter_context(source).fd)
-                        request["lookups"].append(list(lookups[place].values()))
-                        wanted += [(place, index) for index in lookups[place]]
-                found = pieces(ask(request, files), "lengths", "content") if wanted else []
+            from_files = [place for place, read in enumerate(lookups) if read]
+            opened = reader.open_regular([batch[place].program.source_at for place in from_files])
+            files: list[HeldFile] = []
+            for place, at_hand in zip(from_files, opened, strict=True):
+                source: HeldFile | None = at_hand
+                if source is None or source.identity != batch[place].program.source:
+                    source = self._find_names(reader, batch[place].views, batch[place].program)
+                if source is not None:
+                    files.append(source)
+                    request["lookups"].append(list(lookups[place].values()))
+                    wanted += [(place, index) for index in lookups[place]]
+            found = pieces(reader.ask(request, files), "lengths", "content") if wanted else []
             if len(found) != len(wanted):
                 raise BadReply("the number of names")
             result: list[dict[int, bytes]] = [{} for _ in batch]
@@ -401,34 +413,22 @@ class FileSymbols:
         """Where debug files may be installed: next to the file, as the processes see it, or here."""
         return [*(f"{self._host.proc}/{space.pid}/root" for space, _ in views), ""]
 
-    def _open_names(self, ask: Ask, views: Views, program: Program) -> OpenFile | None:
-        """The file that the names are in: where it was, or wherever the mapped file can be reached now."""
-        root, path = program.source_at
-        if (file := open_regular(path, root=root)) is not None:
-            if file.identity == program.source:
-                return file
-            file.close()
-        try:
-            mapped = _opened(self._host, views)
-        except FileRefused:
+    def _find_names(self, reader: FileReader, views: Views, program: Program) -> HeldFile | None:
+        """The file that the names are in, wherever the mapped file can be reached now."""
+        mapped = reader.open_mapped(self._host, views)
+        if mapped is None:
             return None
-        with mapped:
-            # The names of a stripped file lie in another one, which was reached through a process that may be gone.
-            if program.source == program.identity:
-                found = [mapped]
-            else:
-                found = _debug_files(ask({"kind": "debug"}, [mapped.fd]), mapped, self._debug_roots(views))
-            match = next((file for file in found if file.identity == program.source), None)
-            for file in found:
-                if file is not match and file is not mapped:
-                    file.close()
-            if match is mapped:
-                match = OpenFile(os.dup(mapped.fd), mapped.identity, mapped.path, mapped.root)
+        # The names of a stripped file lie in another one, which was reached through a process that may be gone.
+        found = [mapped]
+        if program.source != program.identity:
+            reply = reader.ask({"kind": "debug"}, [mapped], keep=True)
+            found = _debug_files(reader, reply, mapped, self._debug_roots(views))
+        match = next((file for file in found if file.identity == program.source), None)
         if match is not None:
             program.source_at = match.root, match.path
         return match
 
-    def _submit(self, views: Views, job: Callable[[Ask], Any], done: Callable[[Any], None]) -> None:
+    def _submit(self, views: Views, job: Callable[[FileReader], Any], done: Callable[[Any], None]) -> None:
         """Queue a job that reads a file, at the cost of the first owner that has some of its share left."""
         file = views[0][1].file
 
@@ -468,6 +468,9 @@ class FileSymbols:
             self._changed.add(file.module)
             known = self._known.pop(file)
             program = known.program
+            self._forgotten[file] = self._clock()
+            if len(self._forgotten) > _REMEMBERED:
+                self._forgotten.popitem(last=False)
             if program is not None:
                 users[program.number] -= 1
             last = program is not None and not users[program.number]
@@ -496,27 +499,26 @@ def _state_bytes(known: _FileState, *, with_program: bool) -> int:
 # What follows runs in the queue's thread.
 
 
-def _opened(host: Host, views: Views) -> OpenFile:
+def _opened(reader: FileReader, host: Host, views: Views) -> HeldFile:
     """The mapped file. Raises FileRefused where no process lets us reach it."""
-    found = next((file for view in views if (file := open_mapped(host, *view)) is not None), None)
+    found = reader.open_mapped(host, views)
     if found is None:
         raise FileRefused(NOT_ELF)
     return found
 
 
-def _load(ask: Ask, file: OpenFile, roots: list[str], offsets: list[int]) -> _Loaded:
+def _load(reader: FileReader, file: HeldFile, roots: list[str], offsets: list[int]) -> _Loaded:
     request = {"kind": "program", "offsets": offsets}
-    reply = ask(request, [file.fd])
-    with ExitStack() as stack:
-        debug = [stack.enter_context(each) for each in _debug_files(reply, file, roots)]
-        if debug:
-            reply = ask(request, [file.fd, *(each.fd for each in debug)])
-        program, number = unpack_program(reply)
-        if number > len(debug):
-            raise BadReply("the number of the source")
-        source = debug[number - 1] if number else file
-        program.identity, program.source = file.identity, source.identity
-        program.source_at = source.root, source.path
+    reply = reader.ask(request, [file], keep=True)
+    debug = _debug_files(reader, reply, file, roots)
+    if debug:
+        reply = reader.ask(request, [file, *debug])
+    program, number = unpack_program(reply)
+    if number > len(debug):
+        raise BadReply("the number of the source")
+    source = debug[number - 1] if number else file
+    program.identity, program.source = file.identity, source.identity
+    program.source_at = source.root, source.path
     loaded = _Loaded(program)
     if "outline" in reply:
         loaded.outlines = unpack_outlines(reply)
@@ -532,7 +534,7 @@ def _indexed_names(reply: Arrays, program: Program) -> dict[int, bytes]:
     return dict(zip(indexes, names, strict=True))
 
 
-def _debug_files(reply: Arrays, file: OpenFile, roots: list[str]) -> list[OpenFile]:
+def _debug_files(reader: FileReader, reply: Arrays, file: HeldFile, roots: list[str]) -> list[HeldFile]:
     """The debug files of a stripped file that are installed; the parser decides which of them belongs to it."""
     build_id = column(reply, "build_id", np.uint8).tobytes()
     link = os.fsdecode(column(reply, "link", np.uint8).tobytes())
@@ -543,8 +545,7 @@ def _debug_files(reply: Arrays, file: OpenFile, roots: list[str]) -> list[OpenFi
         for root in dict.fromkeys((file.root or roots[0], ""))
         for path in _debug_paths(build_id.hex(), file.path if root == file.root else "", link)
     ]
-    found = [open_regular(path, root=root) for root, path in places]
-    return [each for each in found if each is not None]
+    return [each for each in reader.open_regular(places) if each is not None]
 
 
 def _debug_paths(build_id: str, path: str, link: str) -> list[str]:

@@ -97,7 +97,7 @@ _PADDING = b"__pfx_"
 _SECTION_MARKS = (b"_text_start", b"_text_end")
 
 _NEWLINE, _TAB = 10, 9
-_HEX = np.zeros(256, np.uint64)
+_HEX = np.zeros(256, np.uint8)
 for _digit in range(16):
     _HEX[ord(f"{_digit:x}")] = _digit
 _TEXT = np.zeros(256, np.bool_)
@@ -193,17 +193,17 @@ def _parse(content: bytes, blob_offset: int) -> _Lines:
     width = content.index(b" ")
     whole = ends - starts > width + 3
     starts, ends = starts[whole], ends[whole]
-    addresses = np.zeros(len(starts), np.uint64)
-    for at in range(width):
-        addresses = (addresses << np.uint64(4)) | _HEX[text[starts + at]]
+    addresses = _hexadecimal(text, starts, width)
     names_at = starts + width + 3
     code = _TEXT[text[starts + width + 1]]
     named = code & ~_begins_with(text, names_at, _PADDING)
     begin, end = names_at[named], ends[named] + 1
-    edges = np.zeros(len(text) + 1, np.int8)
-    edges[begin] = 1
-    edges[end] -= 1
-    blob = text[np.cumsum(edges[:-1], dtype=np.int8).view(np.bool_)].tobytes()
+    # What is no name and what is one, in turn.
+    edges = np.zeros(2 * len(begin) + 2, np.intp)
+    edges[1:-1:2], edges[2:-1:2], edges[-1] = begin, end, len(text)
+    inside = np.zeros(len(edges) - 1, np.bool_)
+    inside[1::2] = True
+    blob = text[np.repeat(inside, np.diff(edges))].tobytes()
     names = np.full(len(starts), _NO_NAME, np.uint32)
     lengths = end - begin
     names[named] = blob_offset + np.cumsum(lengths) - lengths
@@ -213,11 +213,22 @@ def _parse(content: bytes, blob_offset: int) -> _Lines:
     return _Lines(addresses, names, np.where(code, _regions(text, ends), _DATA), marks, blob)
 
 
+def _hexadecimal(text: npt.NDArray[np.uint8], at: npt.NDArray[np.intp], width: int) -> npt.NDArray[np.uint64]:
+    """The numbers of so many digits at some places; the lower 64 bits of each."""
+    digits = np.zeros((len(at), 16), np.uint8)
+    kept = np.arange(max(0, width - 16), width)
+    digits[:, 16 - len(kept) :] = _HEX[text[at[:, None] + kept]]
+    return (digits[:, 0::2] << 4 | digits[:, 1::2]).view(">u8")[:, 0].astype(np.uint64)
+
+
 def _begins_with(text: npt.NDArray[np.uint8], at: npt.NDArray[np.intp], prefix: bytes) -> npt.NDArray[np.bool_]:
     last = len(text) - 1
-    matches = np.ones(len(at), np.bool_)
+    left = np.arange(len(at))
     for i, char in enumerate(prefix):
-        matches &= text[np.minimum(at + i, last)] == char
+        # Few are left after the first characters.
+        left = left[text[np.minimum(at[left] + i, last)] == char]
+    matches = np.zeros(len(at), np.bool_)
+    matches[left] = True
     return matches
 
 

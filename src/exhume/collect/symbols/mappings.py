@@ -115,13 +115,15 @@ def mapped_file(key: FileKey) -> MappedFile:
 class Layout:
     """Mappings sorted by address and free of overlaps, as columns: thousands of processes are held at once."""
 
-    __slots__ = ("ends", "files", "offsets", "starts")
+    __slots__ = ("ends", "files", "numbers", "offsets", "starts")
 
     def __init__(self, mappings: Sequence[Mapping] = ()) -> None:
         self.starts = array("Q", [mapping[0] for mapping in mappings])
         self.ends = array("Q", [mapping[1] for mapping in mappings])
         self.offsets = array("Q", [mapping[2] for mapping in mappings])
         self.files: list[MappedFile] = [mapping[3] for mapping in mappings]
+        # Twice the number of each file, and one more where it may hold compiled code.
+        self.numbers = array("Q", [file.number << 1 | file.maybe_jit for file in self.files])
 
     def index(self, address: int) -> int:
         """Which mapping an address lies in; -1 for none."""

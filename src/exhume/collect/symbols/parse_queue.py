@@ -1,8 +1,8 @@
-"""Jobs that touch files of watched processes: queued by the tick, done by a thread and the parser process.
+"""Jobs that touch files of watched processes: queued by the tick, done by a thread, the opener and the parser.
 
-The tick never waits for them. A dead NFS server or FUSE daemon blocks any thread that opens its files, so a thread that
-does not come back is left behind, with its parser, and its device is left alone until it does. Owners take turns, and
-none gets more of the recorder's time than its share: what is beyond is deferred.
+The tick never waits for them. A dead NFS server or FUSE daemon blocks the process that opens or reads its files: it is
+left behind, and the device is left alone until that process ends. Owners take turns, and none gets more of the
+recorder's time than its share: what is beyond is deferred.
 """
 
 import logging
@@ -12,47 +12,54 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-import numpy.typing as npt
-
-from exhume.collect.symbols.owners import Owner, RefusalLog
+from exhume.collect.symbols.file_reader import FileReader
+from exhume.collect.symbols.opener_process import OpenerProcess, ParserProcess
+from exhume.collect.symbols.owners import UNKNOWN_OWNER, Owner, RefusalLog
 from exhume.collect.symbols.parser.open_file import DEFERRED, FAILED, TIMEOUT, UNREADABLE, FileRefused
 from exhume.collect.symbols.parser.wire import BadReply
-from exhume.collect.symbols.parser_process import START_S, ParserFailed, ParserProcess, refusal_of
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 # Seconds for one file: to open it, and again for each reply about it.
 DEADLINE_S = 3.0
-# Seconds of CPU: at once, and for each second that passes; for all owners and for each.
-_CPU_BURST_S, _CPU_RATE = 3.0, 0.06
-_OWNER_CPU_BURST_S, _OWNER_CPU_RATE = 1.0, 0.03
+# Seconds of CPU: at once, and for each second that passes; for all owners and for each. Both together with what the
+# tick costs stay below the recorder's budget (8% of a core), also where all of it is spent. A recorder that starts
+# knows no file of the node yet.
+_CPU_BURST_S, _CPU_RATE = 1.0, 0.03
+_OWNER_CPU_BURST_S, _OWNER_CPU_RATE = 0.5, 0.01
+_STARTING_S, _STARTING_CPU_S, _STARTING_OWNER_CPU_S = 30.0, 3.0, 1.0
+# Later, files are read for no more than a fifth of the time, so that what is left of a share is not spent at once. The
+# longest pause between two files keeps owners from waiting for each other.
+_PAUSE, _LONGEST_PAUSE_S = 4.0, 0.5
 # Seconds that the queue was held up by an owner.
 _OWNER_WAIT_BURST_S, _OWNER_WAIT_RATE = 4.0, 0.3
 _MAX_QUEUED = 1024
 _MAX_QUEUED_OF_OWNER = 256
-_MAX_STUCK = 16
-_MAX_STUCK_OF_OWNER = 2
+# Processes that are left behind, each of which is replaced at this cost.
+_REPLACE_CPU_S = 0.2
+_MAX_BLOCKED = 16
+_MAX_BLOCKED_BY_OWNER = 2
 _MAX_OWNERS = 256
 # A parser without work is ended: it takes memory. Starting one takes a tenth of a second of CPU time.
 _IDLE_S = 60.0
 _CLOSE_S = 1.0
-_RESTART_FIRST_S, _RESTART_AT_MOST_S = 1.0, 60.0
-
-Ask = Callable[[dict[str, Any], list[int]], dict[str, npt.NDArray[Any]]]
+# What was killed last may take so long to end.
+_END_S = 0.3
 
 
 class _Bucket:
-    """A token bucket in seconds. It may be overdrawn by the last that is taken."""
+    """A token bucket in seconds. It may be overdrawn by the last that is taken, and hold more at first."""
 
     __slots__ = ("_at", "_burst", "_level", "_rate")
 
-    def __init__(self, burst: float, rate: float, now: float) -> None:
+    def __init__(self, burst: float, rate: float, now: float, first: float | None = None) -> None:
         self._burst, self._rate = burst, rate
-        self._level, self._at = burst, now
+        self._level, self._at = burst if first is None else first, now
 
     def level(self, now: float) -> float:
-        self._level = min(self._burst, self._level + (now - self._at) * self._rate)
+        if self._level < self._burst:
+            self._level = min(self._burst, self._level + (now - self._at) * self._rate)
         self._at = now
         return self._level
 
@@ -66,11 +73,33 @@ class _Task(Generic[T]):
     __slots__ = ("device", "done", "job", "owner", "refusal", "result")
 
     def __init__(
-        self, owner: Owner, device: Hashable, job: Callable[[Ask], T], done: Callable[[T | FileRefused], None]
+        self, owner: Owner, device: Hashable, job: Callable[[FileReader], T], done: Callable[[T | FileRefused], None]
     ) -> None:
         self.owner, self.device, self.job, self.done = owner, device, job, done
         self.result: list[T] = []
         self.refusal: FileRefused | None = None
+
+
+class _Blocked:
+    """Processes that were killed for not answering, and may not end: who they were busy for, and with what."""
+
+    __slots__ = ("device", "owner", "processes")
+
+    def __init__(self, owner: Owner, device: Hashable, processes: list[OpenerProcess | ParserProcess]) -> None:
+        self.owner, self.device, self.processes = owner, device, processes
+
+    def has_ended(self, seconds: float = 0.0) -> bool:
+        """Whether all of them did, or do within some seconds; then they are let go of."""
+        if not all(process.has_ended(seconds) for process in self.processes):
+            return False
+        self.close()
+        return True
+
+    def close(self) -> None:
+        for process in self.processes:
+            if isinstance(process, OpenerProcess):
+                process.reap()
+            process.close()
 
 
 class ParseQueue:
@@ -81,7 +110,7 @@ class ParseQueue:
         refusals: RefusalLog | None = None,
         deadline_s: float = DEADLINE_S,
         clock: Callable[[], float] = time.monotonic,
-        parser: ParserProcess | None = None,
+        opener: OpenerProcess | None = None,
     ) -> None:
         self._refusals = refusals or RefusalLog()
         self._deadline_s = deadline_s
@@ -89,15 +118,17 @@ class ParseQueue:
         self._changed = threading.Condition()
         self._queued: OrderedDict[Owner, deque[_Task[Any]]] = OrderedDict()
         self._finished: list[_Task[Any]] = []
-        self._lane: _Lane | None = None
-        self._stuck: list[_Lane] = []
-        self._all = _Bucket(_CPU_BURST_S, _CPU_RATE, clock())
+        self._reader = FileReader(self._refusals, deadline_s, opener)
+        self._thread: threading.Thread | None = None
+        # The job that is being done.
+        self._task: _Task[Any] | None = None
+        self._closed = False
+        self._blocked: list[_Blocked] = []
+        self._began = clock()
+        self._all = _Bucket(_CPU_BURST_S, _CPU_RATE, self._began, _STARTING_CPU_S)
+        # Whether there is no time for pauses.
+        self._hurry = False
         self._shares: dict[Owner, tuple[_Bucket, _Bucket]] = {}
-        self._cpu_s = 0.0
-        # The first one, where it was made before anything else.
-        self._first = parser
-        # When a parser may be started again, after several in a row that failed.
-        self._restart_at, self._backoff_s = 0.0, 0.0
 
     def affords(self, owner: Owner) -> bool:
         """Whether the owner has some of its share left."""
@@ -105,7 +136,7 @@ class ParseQueue:
         return self._all.level(now) > 0 and all(bucket.level(now) > 0 for bucket in self._share(owner))
 
     def submit(
-        self, owner: Owner, device: Hashable, job: Callable[[Ask], T], done: Callable[[T | FileRefused], None]
+        self, owner: Owner, device: Hashable, job: Callable[[FileReader], T], done: Callable[[T | FileRefused], None]
     ) -> None:
         """Queue a job. `done` is called from `poll` with its result, or with why it was refused; at once where it is
         not even queued.
@@ -116,92 +147,100 @@ class ParseQueue:
             refusal = self._refusal(owner, device)
             if refusal is None:
                 self._queued.setdefault(owner, deque()).append(_Task(owner, device, job, done))
-                if self._lane is None:
-                    self._lane = _Lane(self)
+                if self._thread is None:
+                    self._start()
                 self._changed.notify_all()
         if refusal is not None:
             done(refusal)
 
+    def _start(self) -> None:
+        # A daemon, so that nothing it does keeps the recorder from ending.
+        self._thread = threading.Thread(target=self._work, name="symbol-files", daemon=True)
+        self._thread.start()
+
     def _refusal(self, owner: Owner, device: Hashable) -> FileRefused | None:
-        self._stuck = [lane for lane in self._stuck if lane.is_stuck]
-        stuck = [lane.task for lane in self._stuck if lane.task is not None]
-        of_owner = sum(task.owner == owner for task in stuck)
-        if any(task.device == device for task in stuck) or of_owner >= _MAX_STUCK_OF_OWNER or len(stuck) >= _MAX_STUCK:
+        self._blocked = [each for each in self._blocked if not each.has_ended()]
+        of_owner = sum(each.owner == owner for each in self._blocked)
+        if (
+            any(each.device == device for each in self._blocked)
+            or of_owner >= _MAX_BLOCKED_BY_OWNER
+            or len(self._blocked) >= _MAX_BLOCKED
+        ):
             return FileRefused(TIMEOUT, "an earlier read has not returned")
         queued = sum(len(each) for each in self._queued.values())
         full = queued >= _MAX_QUEUED or len(self._queued.get(owner, ())) >= _MAX_QUEUED_OF_OWNER
         return FileRefused(DEFERRED) if full or not self.affords(owner) else None
 
     def poll(self) -> None:
-        """Call back for everything that is finished, and leave behind a thread that does not return."""
+        """Call back for everything that is finished."""
         with self._changed:
-            lane = self._lane
-            if lane is not None and lane.is_late:
-                assert lane.task is not None
-                lane.leave()
-                self._stuck.append(lane)
-                self._lane = _Lane(self) if self._queued else None
-                task = lane.task
-                self._charge(task.owner, 0.0, self._deadline_s)
-                refused = _Task(task.owner, task.device, task.job, task.done)
-                refused.refusal = FileRefused(TIMEOUT, "its filesystem does not answer")
-                self._finished.append(refused)
             finished, self._finished = self._finished, []
         for task in finished:
             task.done(task.refusal if task.refusal is not None else task.result.pop())
 
     def wait(self, seconds: float) -> None:
         """Wait until everything is done that was queued, for so long at most, and `poll`."""
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            with self._changed:
-                lane = self._lane
-                if lane is None or (not self._queued and lane.task is None) or lane.is_late:
-                    break
-                self._changed.wait(min(left, 0.2))
+        with self._changed:
+            self._hurry = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._queued and self._task is None, max(seconds, 0.0))
+            self._hurry = False
         self.poll()
 
     @property
     def parser(self) -> ParserProcess | None:
-        return self._lane.parser if self._lane is not None else None
+        return self._reader.parser
 
     @property
     def cost(self) -> tuple[float, int]:
-        """The CPU time that parsers took so far, in seconds, and the memory that one has now, in KiB."""
-        parser = self.parser
-        return (self._cpu_s, 0) if parser is None else (self._cpu_s + parser.cpu_s, parser.private_kb)
+        """The CPU time that opening and parsing took so far, in seconds, and the memory that both take now, in KiB."""
+        return self._reader.cost
 
     def close(self) -> None:
         with self._changed:
+            self._closed = True
             self._queued.clear()
-            lane, self._lane = self._lane, None
-            for each in (lane, *self._stuck):
-                if each is not None:
-                    each.leave()
-            stuck = {lane.task.owner for lane in self._stuck if lane.task is not None}
+            self._reader.abandon()
             self._changed.notify_all()
-        for owner in stuck:
-            # Not even SIGKILL ends a thread whose request the server of a FUSE mount has read and does not answer
-            # (fs/fuse/dev.c, request_wait_answer).
-            _log.warning(
-                "a file system that processes of %s use does not answer: this process ends when it does, or when its "
-                "connection is aborted (/sys/fs/fuse/connections/*/abort, umount -f)",
-                owner,
-            )
-        if lane is not None:
-            lane.thread.join(_CLOSE_S)
-        if self._first is not None:
-            self._first.close()
+        if self._thread is not None:
+            self._thread.join(_CLOSE_S)
+        self._reader.close()
+        for number, blocked in enumerate(self._blocked):
+            if not blocked.has_ended(0.0 if number else _END_S):
+                _log.warning(
+                    "a file system that processes of %s use does not answer: process %s, which opened or read a file "
+                    "for the recorder, ends when it does, or when its connection is aborted "
+                    "(/sys/fs/fuse/connections/*/abort, umount -f)",
+                    blocked.owner,
+                    ", ".join(str(process.pid) for process in blocked.processes if not process.has_ended()),
+                )
+                blocked.close()
 
-    # What follows is called by lanes, from their threads.
+    # What follows is done by the thread.
 
-    def next_task(self, lane: "_Lane") -> _Task[Any] | None:
-        """The next job; each owner in its turn. None when the lane was left behind."""
+    def _work(self) -> None:
+        try:
+            while (task := self._next_task()) is not None:
+                self._do(task)
+                del task  # or its file and result would be kept until the next one
+        finally:
+            # Also by an unexpected error: then the next job has another thread.
+            with self._changed:
+                self._reader.close()
+                self._thread = None
+                if self._queued:
+                    self._start()
+
+    def _next_task(self) -> _Task[Any] | None:
+        """The next job; each owner in its turn. None at the end."""
         with self._changed:
-            while not self._queued and not lane.left:
-                if not self._changed.wait(_IDLE_S):
-                    lane.close_parser()
-            if lane.left:
+            idle = not self._changed.wait_for(lambda: self._queued or self._closed, _IDLE_S)
+        if idle:
+            self._reader.stop_parser()
+            _Blocked(UNKNOWN_OWNER, None, self._reader.take_left()).close()
+        with self._changed:
+            self._changed.wait_for(lambda: self._queued or self._closed)
+            if self._closed:
                 return None
             owner, tasks = self._queued.popitem(last=False)
             task = tasks.popleft()
@@ -209,57 +248,50 @@ class ParseQueue:
                 self._queued[owner] = tasks
             if not self.affords(owner):
                 task.refusal = FileRefused(DEFERRED)
-            lane.begin(task)
+            self._task = task
             return task
 
-    def finish(self, lane: "_Lane", task: _Task[Any], cpu_s: float, waited_s: float) -> None:
-        with self._changed:
-            if not lane.left:
-                self._charge(task.owner, cpu_s, waited_s)
-                self._finished.append(task)
-            lane.task = None
-            self._changed.notify_all()
-
-    def start_parser(self) -> ParserProcess:
-        """Raises FileRefused."""
-        if time.monotonic() < self._restart_at:
-            raise FileRefused(DEFERRED)
-        parser, self._first = self._first, None
+    def _do(self, task: _Task[Any]) -> None:
+        began, began_cpu = time.monotonic(), self._cpu_s()
         try:
-            if parser is None:
-                parser = ParserProcess.spawn()
-            else:
-                parser.wait_started()
-        except ParserFailed as failure:
-            self.parser_failed()
-            raise FileRefused(FAILED, f"the parser can't be started: {failure}") from failure
-        if parser.unconfined:
-            lacking = ", ".join(parser.unconfined)
-            self._refusals.fact(
-                "symbols-unconfined",
-                f"the parser of programs' symbols runs less confined than it should: the kernel refused {lacking}",
-            )
-        return parser
+            if task.refusal is None:
+                # Stays where the job raises what no file should cause: the thread ends by it, and prints it.
+                task.refusal = FileRefused(FAILED, "the recorder failed to read it")
+                try:
+                    task.result.append(task.job(self._reader))
+                finally:
+                    self._reader.release()
+                task.refusal = None
+        except FileRefused as refusal:
+            # Without its traceback, which would keep what was read of the file.
+            task.refusal = FileRefused(refusal.code, refusal.detail)
+        except BadReply as error:
+            self._reader.drop_parser()
+            task.refusal = FileRefused(FAILED, f"the parser sent what makes no sense: {error}")
+        except OSError as error:
+            task.refusal = FileRefused(UNREADABLE, error.strerror or str(error))
+        finally:
+            self._finish(task, self._cpu_s() - began_cpu, time.monotonic() - began)
 
-    def parser_failed(self) -> None:
-        self._restart_at = time.monotonic() + self._backoff_s
-        self._backoff_s = min(max(self._backoff_s * 2, _RESTART_FIRST_S), _RESTART_AT_MOST_S)
-
-    def parser_answered(self) -> None:
-        self._backoff_s = 0.0
-
-    def parser_ended(self, cpu_s: float) -> None:
-        self._cpu_s += cpu_s
-
-    def lane_ended(self, lane: "_Lane") -> None:
-        """A thread ended by an unexpected error; the next job gets another."""
+    def _finish(self, task: _Task[Any], cpu_s: float, waited_s: float) -> None:
+        left = self._reader.take_left()
         with self._changed:
-            if self._lane is lane:
-                self._lane = _Lane(self) if self._queued else None
+            if left:
+                cpu_s += _REPLACE_CPU_S
+                self._blocked.append(_Blocked(task.owner, task.device, left))
+            self._charge(task.owner, cpu_s, waited_s)
+            self._finished.append(task)
+            self._task = None
+            self._changed.notify_all()
+            if not self._is_starting():
+                pause = min(cpu_s * _PAUSE, _LONGEST_PAUSE_S)
+                self._changed.wait_for(lambda: self._hurry or self._closed, pause)
 
-    @property
-    def deadline_s(self) -> float:
-        return self._deadline_s
+    def _cpu_s(self) -> float:
+        return time.thread_time() + self._reader.cpu_s
+
+    def _is_starting(self) -> bool:
+        return self._clock() - self._began < _STARTING_S
 
     def _share(self, owner: Owner) -> tuple[_Bucket, _Bucket]:
         share = self._shares.get(owner)
@@ -267,8 +299,9 @@ class ParseQueue:
             if len(self._shares) >= _MAX_OWNERS:
                 self._shares.pop(next(iter(self._shares)))
             now = self._clock()
+            first = _STARTING_OWNER_CPU_S if self._is_starting() else None
             share = self._shares[owner] = (
-                _Bucket(_OWNER_CPU_BURST_S, _OWNER_CPU_RATE, now),
+                _Bucket(_OWNER_CPU_BURST_S, _OWNER_CPU_RATE, now, first),
                 _Bucket(_OWNER_WAIT_BURST_S, _OWNER_WAIT_RATE, now),
             )
         return share
@@ -278,91 +311,3 @@ class ParseQueue:
         self._all.take(cpu_s)
         cpu.take(cpu_s)
         wait.take(waited_s)
-
-
-class _Lane:
-    """A thread that does jobs, and its parser. The kernel ends the parser when the thread ends (PR_SET_PDEATHSIG)."""
-
-    def __init__(self, queue: ParseQueue) -> None:
-        self._queue = queue
-        self.parser: ParserProcess | None = None
-        self.task: _Task[Any] | None = None
-        self.left = False
-        self._late_at = 0.0
-        self._ended_cpu_s = 0.0
-        # A daemon, so that a thread that never returns doesn't keep the recorder from ending.
-        self.thread = threading.Thread(target=self._work, name="symbol-files", daemon=True)
-        self.thread.start()
-
-    @property
-    def is_late(self) -> bool:
-        return self.task is not None and time.monotonic() > self._late_at
-
-    @property
-    def is_stuck(self) -> bool:
-        return self.left and self.task is not None
-
-    def begin(self, task: _Task[Any]) -> None:
-        self.task = task
-        self._late_at = time.monotonic() + self._queue.deadline_s
-
-    def leave(self) -> None:
-        """The thread is to end when it comes back; its parser does now."""
-        self.left = True
-        if self.parser is not None:
-            self.parser.kill()
-
-    def close_parser(self) -> None:
-        parser, self.parser = self.parser, None
-        if parser is not None:
-            cpu_s = parser.close()
-            self._ended_cpu_s += cpu_s
-            self._queue.parser_ended(cpu_s)
-
-    def _work(self) -> None:
-        try:
-            while (task := self._queue.next_task(self)) is not None:
-                self._do(task)
-                del task  # or its file and result would be kept until the next one
-            self.close_parser()
-        finally:
-            self._queue.lane_ended(self)
-
-    def _do(self, task: _Task[Any]) -> None:
-        began, began_cpu = time.monotonic(), self._cpu_s()
-        try:
-            if task.refusal is None:
-                # Stays where the job raises what no file should cause: the thread ends by it, and prints it.
-                task.refusal = FileRefused(FAILED, "the recorder failed to read it")
-                task.result.append(task.job(self._ask))
-                task.refusal = None
-        except FileRefused as refusal:
-            # Without its traceback, which would keep what was read of the file.
-            task.refusal = FileRefused(refusal.code, refusal.detail)
-        except BadReply as error:
-            self._fail()
-            task.refusal = FileRefused(FAILED, f"the parser sent what makes no sense: {error}")
-        except OSError as error:
-            task.refusal = FileRefused(UNREADABLE, error.strerror or str(error))
-        finally:
-            self._queue.finish(self, task, self._cpu_s() - began_cpu, time.monotonic() - began)
-
-    def _ask(self, request: dict[str, Any], files: list[int]) -> dict[str, npt.NDArray[Any]]:
-        if self.parser is None:
-            self._late_at += START_S
-            self.parser = self._queue.start_parser()
-        self._late_at = time.monotonic() + 2 * self._queue.deadline_s
-        try:
-            reply = self.parser.ask(request, files, self._queue.deadline_s)
-        except ParserFailed as failure:
-            self._fail()
-            raise refusal_of(failure) from failure
-        self._queue.parser_answered()
-        return reply
-
-    def _fail(self) -> None:
-        self._queue.parser_failed()
-        self.close_parser()
-
-    def _cpu_s(self) -> float:
-        return time.thread_time() + self._ended_cpu_s + (self.parser.cpu_s if self.parser is not None else 0.0)

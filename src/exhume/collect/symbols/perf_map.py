@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from exhume.collect.symbols.file_reader import FileReader, HeldFile
 from exhume.collect.symbols.frame import JIT, Frame, make_frame
-from exhume.collect.symbols.locate import open_regular
 from exhume.collect.symbols.mappings import AddressSpace
 from exhume.collect.symbols.owners import UNKNOWN_OWNER, Owner, Owners, RefusalLog
-from exhume.collect.symbols.parse_queue import Ask, ParseQueue
+from exhume.collect.symbols.parse_queue import ParseQueue
 from exhume.collect.symbols.parser.open_file import DEFERRED, FAILED, MALFORMED, TIMEOUT, FileRefused, readable
 from exhume.collect.symbols.parser.perf_map import MAX_LINE, MapPiece
+from exhume.model.clock import NANOS
 from exhume.procfs.host import Host
 from exhume.procfs.pid_stat import parse_pid_stat
 from exhume.procfs.pid_status import status_values
@@ -220,29 +221,28 @@ class JitSymbols:
 
         perf_map.asked = True
         # What it lies on is not known before it is opened, so the process stands for it.
-        self.queue.submit(owner, ("perf-map", pid), lambda ask: self._read(ask, root, path, asked_of, owner), done)
+        self.queue.submit(
+            owner, ("perf-map", pid), lambda reader: self._read(reader, root, path, asked_of, owner), done
+        )
         return perf_map
 
-    def _read(self, ask: Ask, root: str, path: str, perf_map: _PerfMap, owner: Owner) -> _Read | None:
+    def _read(self, reader: FileReader, root: str, path: str, perf_map: _PerfMap, owner: Owner) -> _Read | None:
         """The next piece of a map; None when there is none that can be believed. Runs in the queue's thread, one after
         the other, so that what each reads counts for the next."""
         process = perf_map.process
-        file = open_regular(path, root=root, follow=False)
-        if file is None or process is None:
+        (file,) = reader.open_regular([(root, path)], follow=False)
+        if file is None or process is None or file.uid != process.uid or self._is_stale(file, process):
             return None
-        with file:
-            status = os.fstat(file.fd)
-            if status.st_uid != process.uid or self._is_stale(status, process):
-                return None
-            allowed = min(self._allowance, _READ_OF_PROCESS, _READ_OF_OWNER - self._read_of[owner])
-            if allowed <= 0:
-                raise FileRefused(DEFERRED)
-            another = status.st_ino != perf_map.inode or status.st_size < perf_map.offset
-            request = {"kind": "perf-map", "offset": 0 if another else perf_map.offset, "size": allowed}
-            piece = MapPiece(ask(request, [file.fd]), allowed)
+        allowed = min(self._allowance, _READ_OF_PROCESS, _READ_OF_OWNER - self._read_of[owner])
+        if allowed <= 0:
+            raise FileRefused(DEFERRED)
+        _, inode, _, size = file.identity
+        another = inode != perf_map.inode or size < perf_map.offset
+        request = {"kind": "perf-map", "offset": 0 if another else perf_map.offset, "size": allowed}
+        piece = MapPiece(reader.ask(request, [file]), allowed)
         self._allowance -= piece.read
         self._read_of[owner] += piece.read
-        return _Read(status.st_ino, another, piece)
+        return _Read(inode, another, piece)
 
     def _take(self, perf_map: _PerfMap, read: _Read, path: str, pid: int, owner: Owner) -> None:
         if read.another:
@@ -258,10 +258,10 @@ class JitSymbols:
             perf_map.due = self._clock() + _DROPPED_S
             self._refusals.note(FileRefused(MALFORMED, "no line of a perf map in it"), path, pid, owner)
 
-    def _is_stale(self, status: os.stat_result, process: _Process) -> bool:
+    def _is_stale(self, file: HeldFile, process: _Process) -> bool:
         """Whether the map was left behind by an earlier process of the same pid."""
         started = process.started / os.sysconf("SC_CLK_TCK")
-        written_ago = time.time() - status.st_mtime
+        written_ago = time.time() - file.identity[2] / NANOS
         running_for = time.clock_gettime(time.CLOCK_BOOTTIME) - started
         return written_ago > running_for + _CLOCK_SLACK_S
 

@@ -14,9 +14,9 @@ from exhume.collect.symbols.files import FileSymbols
 from exhume.collect.symbols.frame import ANONYMOUS, USER, Frame, make_frame
 from exhume.collect.symbols.kernel import VDSO, KernelSymbols, VdsoSymbols
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile, Mapping
+from exhume.collect.symbols.opener_process import OpenerProcess
 from exhume.collect.symbols.owners import Owners, Refusal, RefusalLog
 from exhume.collect.symbols.parse_queue import ParseQueue
-from exhume.collect.symbols.parser_process import ParserProcess
 from exhume.collect.symbols.perf_map import JitSymbols
 from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host
@@ -55,11 +55,11 @@ _SYS_PTRACE = 1 << 19
 class Symbolizer:
     """Names addresses of the kernel and of processes."""
 
-    def __init__(self, host: Host, parser: ParserProcess | None = None) -> None:
+    def __init__(self, host: Host, opener: OpenerProcess | None = None) -> None:
         self._kernel = KernelSymbols(host)
         self.refusals = RefusalLog()
         self.owners = Owners(host)
-        self.queue = ParseQueue(self.refusals, parser=parser)
+        self.queue = ParseQueue(self.refusals, opener=opener)
         self._files = FileSymbols(host, queue=self.queue, refusals=self.refusals)
         self._jit = JitSymbols(host, queue=self.queue, refusals=self.refusals)
         self._vdso = VdsoSymbols(host)

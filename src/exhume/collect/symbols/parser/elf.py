@@ -291,26 +291,31 @@ class ElfFile:
     def _code_symbols(self, symbols: npt.NDArray[np.void], *, complete: bool) -> RawSymbols:
         """The symbols that name code. In a dynamic table, which leaves most functions out, nothing can be said
         about how far an unsized symbol reaches, so those are left out too."""
-        kind = symbols["info"] & 15
-        binding = symbols["info"] >> 4
-        section = np.minimum(symbols["section"], len(self._sections))
-        code_section = np.append(self._sections["flags"] & _SHF_EXECINSTR != 0, False)
-        wanted = ((kind == _STT_FUNC) | (kind == _STT_IFUNC) | (kind == _STT_NOTYPE)) & code_section[section]
-        wanted &= (symbols["section"] != 0) & (symbols["name"] != 0) & (symbols["value"] < 1 << 59)
+        info, section = symbols["info"], np.minimum(symbols["section"], len(self._sections))
+        in_code = np.append(self._sections["flags"] & _SHF_EXECINSTR != 0, False)
+        in_code[0] = False
+        named = _NAMES_GLOBAL_CODE if self.machine in _MACHINES_WITH_MAPPING_SYMBOLS else _NAMES_CODE
+        wanted = named[info] & in_code[section]
+        wanted &= (symbols["name"] != 0) & (symbols["value"] < 1 << 59)
         if not complete:
             wanted &= symbols["size"] > 0
-        if self.machine in _MACHINES_WITH_MAPPING_SYMBOLS:
-            wanted &= (kind != _STT_NOTYPE) | (binding != _STB_LOCAL)
-        symbols, kind, binding, section = symbols[wanted], kind[wanted], binding[wanted], section[wanted]
-        start = symbols["value"].astype(np.uint64)
+        which = np.flatnonzero(wanted)
+        section = section[which]
+        start = symbols["value"][which].astype(np.uint64)
         if self.machine == _EM_ARM:
             start &= ~np.uint64(1)  # the lowest bit says that the function is Thumb code
-        size = np.minimum(symbols["size"], 1 << 31).astype(np.uint32)
+        size = np.minimum(symbols["size"][which], 1 << 31).astype(np.uint32)
         section_end = (self._sections["addr"].astype(np.uint64) + self._sections["size"].astype(np.uint64))[section]
         room = np.minimum(section_end - np.minimum(start, section_end), UNSIZED_REACH).astype(np.uint16)
-        rank = (size > 0) * 8 + (kind != _STT_NOTYPE) * 4 + (binding != _STB_WEAK) * 2 + (binding == _STB_GLOBAL) * 1
-        return RawSymbols(start, size, room, rank.astype(np.uint8), symbols["name"].astype(np.uint32))
+        rank = _RANKS[info[which]] + (size > 0) * np.uint8(8)
+        return RawSymbols(start, size, room, rank, symbols["name"][which].astype(np.uint32))
 
+
+# By the type and binding of a symbol: whether it may name code, and which of two names of one address is the better.
+_KIND, _BINDING = np.arange(256) & 15, np.arange(256) >> 4
+_NAMES_CODE = (_KIND == _STT_FUNC) | (_KIND == _STT_IFUNC) | (_KIND == _STT_NOTYPE)
+_NAMES_GLOBAL_CODE = _NAMES_CODE & ((_KIND != _STT_NOTYPE) | (_BINDING != _STB_LOCAL))
+_RANKS = ((_KIND != _STT_NOTYPE) * 4 + (_BINDING != _STB_WEAK) * 2 + (_BINDING == _STB_GLOBAL)).astype(np.uint8)
 
 # The version, and how numbers are written: the place of .eh_frame, the count, and the pairs (four bytes each,
 # signed, counted from the header). Linkers write nothing else.

@@ -19,10 +19,11 @@ FAILED = "failed"
 TIMEOUT = "timeout"
 DEFERRED = "deferred"
 
-# Of the 161 largest programs and libraries of a developer's machine the slowest takes 33 ms (Node.js, 143 MB, 180,000
-# functions; a Go program of 674 MB takes 5 ms), on a core of 2023 that is shared with others; the largest table that is
-# read at all (MAX_SYMBOLS, 700,000 functions) 113 to 163 ms. Less would cost names on slow or starved cores, which is
-# where they are needed; what a user takes with many files is bounded by its share (parse_queue.py).
+# A made-up table of 180,000 functions, as many as Node.js has (143 MB, the slowest of the 161 largest programs and
+# libraries of a developer's machine; a Go program of 674 MB takes 5 ms), takes 17 to 28 ms on a shared core of 2023;
+# the largest table that is read at all (MAX_SYMBOLS, 700,000 functions) 70 to 115 ms, half of it to sort them. Less
+# would cost names on slow or starved cores, which is where they are needed; what a user takes with many files is
+# bounded by its share (parse_queue.py).
 _MAX_CPU_S = 0.2
 _MAX_BYTES = 192 << 20
 _MAX_ENTRIES = 8_000_000

@@ -126,13 +126,20 @@ class Program:
 
     def find(self, offsets: U64) -> npt.NDArray[np.intp]:
         """The index of the function at each file offset; -1 where none is known."""
-        found = np.full(len(offsets), -1, np.intp)
+        found: npt.NDArray[np.intp] | None = None
         for segment in self.segments:
-            inside = (offsets >= np.uint64(segment.offset)) & (offsets < np.uint64(segment.offset + segment.size))
-            if inside.any():
-                vaddrs = offsets[inside] + np.uint64((segment.vaddr - segment.offset) % 2**64)
-                found[inside] = self._find(vaddrs)
-        return found
+            # An offset below the segment wraps to a number beyond its size.
+            inside = offsets - np.uint64(segment.offset) < np.uint64(segment.size)
+            if not inside.any():
+                continue
+            shift = np.uint64((segment.vaddr - segment.offset) % 2**64)
+            if found is None and inside.all():
+                # Nearly always: most programs have one segment of code.
+                return self._find(offsets + shift)
+            if found is None:
+                found = np.full(len(offsets), -1, np.intp)
+            found[inside] = self._find(offsets[inside] + shift)
+        return np.full(len(offsets), -1, np.intp) if found is None else found
 
     def _find(self, addresses: U64) -> npt.NDArray[np.intp]:
         spans = self._spans()

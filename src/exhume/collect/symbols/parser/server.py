@@ -1,4 +1,4 @@
-"""The parser process: reads the files that the recorder hands it, and returns their tables.
+"""The parser process: reads the files that the opener hands it, and returns their tables to the recorder.
 
 It loads what it needs, takes everything else from itself (`confine`), and then answers one request after the other. The
 recorder ends it when a file takes too long.
@@ -9,7 +9,7 @@ import gc
 import os
 import signal
 import socket
-import sys
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -125,8 +125,9 @@ def _reply(request: dict[str, Any], files: list[OpenFile]) -> bytes:
         return encode_refusal(FileRefused(UNREADABLE, error.strerror or "it can't be read"))
 
 
-def _warm_up() -> None:
-    """Load what is loaded when it is first used: nothing can be later."""
+@cache
+def warm_up() -> None:
+    """Load what is loaded when it is first used: nothing can be later. The opener does it once for all parsers."""
     for name in (b"_ZN3foo3barEv", b"_RNvC1a1b", b"_ZN4core3fmt17h0123456789abcdefE"):
         _readable(name)
     encode_reply(_named([b"a"]) | {"x": np.cumsum(np.array([3, 1], np.uint64))})
@@ -147,16 +148,16 @@ def _tune_memory() -> None:
             mallopt(option, value)
 
 
-def serve(connection: socket.socket, recorder: int) -> None:
-    """Answer the recorder, which has this process id, until it is gone."""
-    if os.getppid() != recorder:
+def serve(connection: socket.socket, opener: int) -> None:
+    """Answer what the opener, which has this process id, hands over, until both are gone."""
+    if os.getppid() != opener:
         return
     # Ctrl-C is for the recorder, which waits for outstanding names.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.chdir("/")
     _name_process()
     _tune_memory()
-    _warm_up()
+    warm_up()
     gc.freeze()  # what is loaded stays: it need not be looked through again
     send_request(connection, {"refused": confine()}, [])
     while (received := receive_request(connection)) is not None:
@@ -172,7 +173,3 @@ def serve(connection: socket.socket, recorder: int) -> None:
         connection.sendall(content)
         # Or the tables of the last file would stay until the next.
         del content
-
-
-if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))
