@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from exhume.model.process import raised_priority, usual_priority
+from exhume.model.process import raised_priority, share_priority, usual_priority
 
 NOBODY = 65534
 
@@ -70,5 +70,26 @@ def test_a_session_of_its_own_is_raised_among_the_others():
         with raised_priority(-20):
             inside = group()
         return int((inside, group()) != ("-20", "0"))
+
+    assert in_child(check) == 0
+
+
+@pytest.mark.root
+def test_a_child_with_a_session_of_its_own_shares_the_priority():
+    def group(pid: int) -> str:
+        with open(f"/proc/{pid}/autogroup") as file:  # noqa: PTH123
+            return file.read().split()[-1]
+
+    def check() -> int:
+        os.setsid()
+        with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:
+            try:
+                with raised_priority(-20):
+                    share_priority(child.pid)
+                    grouped = os.path.exists("/proc/self/autogroup")  # noqa: PTH110
+                    same = not grouped or group(child.pid) == "-20"
+                    return int(os.getpriority(os.PRIO_PROCESS, child.pid) != -20 or not same)
+            finally:
+                child.kill()
 
     assert in_child(check) == 0

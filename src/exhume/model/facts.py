@@ -50,6 +50,8 @@ class RecordingFacts:
     # Where the cgroups with the cpu controller are mounted, and their version.
     cpu_cgroups: str | None = None
     cpu_cgroup_version: int | None = None
+    # Of the node, as its operator set them: pool, zone.
+    labels: dict[str, str] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
     def missing(self, *sources: str) -> list[MissingSource]:
@@ -76,7 +78,8 @@ class RecordingFacts:
         """Raise ValueError or TypeError where a fact has the wrong type."""
         texts = (self.node, self.boot_id, self.kernel, self.arch, self.event_source, self.exhume_version, self.timezone)
         # Joining and encoding fails for what is not text, a lone surrogate among it.
-        "".join((*texts, *map(str, self.sources_missing))).encode()
+        labels = [text for label in self.labels.items() for text in label]
+        "".join((*texts, *labels, *map(str, self.sources_missing))).encode()
         if not isinstance(self.cpu_cgroups or "", str):
             raise TypeError(f"{self.cpu_cgroups!r} is not a path")
         optional = (self.page_bytes or 0, self.cpu_cgroup_version or 0)

@@ -33,9 +33,6 @@ def memory_left() -> int | None:
     return limit - int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
 
 
-_AUTOGROUP = Path("/proc/self/autogroup")
-
-
 class _Usual:
     """The priority that this process had before it was raised; None where it was not."""
 
@@ -76,6 +73,14 @@ def usual_priority(pid: int = 0) -> None:
             os.setpriority(os.PRIO_PROCESS, pid, _Usual.nice)
 
 
+def share_priority(pid: int) -> None:
+    """Give a child process the priority of this one, also where it leads a session, and so a group, of its own."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0))
+    if (group := _autogroup()) is not None:
+        _set_autogroup(group, pid)
+
+
 def _set_threads(nice: int) -> None:
     """On Linux setpriority is for one thread (kernel/sys.c, sys_setpriority); threads that are made later inherit it.
     Libraries start some when they are loaded."""
@@ -87,11 +92,11 @@ def _set_threads(nice: int) -> None:
 
 def _autogroup() -> int | None:
     try:
-        return int(_AUTOGROUP.read_text().rpartition("nice ")[2])
+        return int(Path("/proc/self/autogroup").read_text().rpartition("nice ")[2])
     except (OSError, ValueError):
         return None
 
 
-def _set_autogroup(nice: int) -> None:
+def _set_autogroup(nice: int, pid: int | None = None) -> None:
     with contextlib.suppress(OSError):
-        _AUTOGROUP.write_text(str(nice))
+        Path(f"/proc/{pid or 'self'}/autogroup").write_text(str(nice))

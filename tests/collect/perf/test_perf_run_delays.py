@@ -123,6 +123,15 @@ def test_a_thread_that_is_gone_is_dropped(v1: FakeNode, delays: RunDelays) -> No
     assert open_files() == before
 
 
+def test_a_thread_that_ended_in_the_tick_is_not_opened(v1: FakeNode, delays: RunDelays) -> None:
+    before = open_files()
+    delays.read(tick(1), sampled((1, 7, 50), (1, 8, 50)), RATE, {7})
+    assert open_files() == before + 1
+    process(v1, 8, 1400, 2600)
+    rows = delays.read(tick(2), sampled((1, 7, 50), (1, 8, 50)), RATE, {7})
+    assert rows["run_delays"]["tid"] == [8]
+
+
 def test_no_more_than_64_threads_are_open_at_a_time(v1: FakeNode, delays: RunDelays) -> None:
     before = open_files()
     for tid in range(100, 300):

@@ -7,7 +7,8 @@ from tests.collect.perf.fake_processes import FakeProcesses, path_at
 from tests.collect.perf.record_builder import comm, exits, fork, mmap2
 
 from exhume.collect.perf import tasks as tasks_module
-from exhume.collect.perf.tasks import EXITING
+from exhume.collect.perf.records import walk
+from exhume.collect.perf.tasks import EXITING, FOREIGN, Tasks
 
 
 @pytest.fixture
@@ -406,3 +407,14 @@ def test_too_many_names_do_not_make_programs_be_read_again(node, monkeypatch) ->
     node.tick(b"".join(comm(10, f"thread{tid}", tid, tid=tid) for tid in range(11, 31)), sampled=(10,))
     node.over()
     assert node.tasks.image_at(10, 100) is image
+
+
+def test_processes_outside_of_the_pid_namespace_leave_no_name(node) -> None:
+    """All of them have number 0, or -1 at their end: the last exec must not name the others."""
+    foreign = fork(0, 0, 90) + loads(0, "true", 100) + exits(0xFFFFFFFF, 120)
+    records = walk(foreign + loads(10, "own", 110)).without_foreign_tasks()
+    assert sorted(records.low(records.starts).tolist()) == [10, 10]
+    tasks = Tasks(node.host, foreign=True)
+    tasks.apply([records], {0, 10})
+    assert (tasks.name_at(0, 0, 200), tasks.name_at(10, 10, 200)) == (FOREIGN, "own")
+    assert tasks.image_at(0, 200) is None

@@ -11,10 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.containers.names import PodNames
+from exhume.collect.containers.names import PodNames, has_pods
 from exhume.collect.processes import ProcessReader
 from exhume.collect.symbols.owners import UNKNOWN_OWNER, Owner, Owners, fair_level
+from exhume.model.facts import MissingSource
 from exhume.model.tables import Columns, Processes, to_columns
+from exhume.procfs.host import Host
 
 # A thread with half of a core or more in a tick keeps it.
 KEEPS = 0.5
@@ -60,6 +62,11 @@ def keepers(
 DESCRIBED_PER_TICK = 64
 KNOWN = 4096
 _MAX_RELATIVES = 512
+_NO_POD_NAMES = MissingSource(
+    "pod-names",
+    "there are pods, and kubelet's /var/log/pods can't be read: pods and containers have ids and no names",
+    "mount the node's /var/log into the container (hostPath, read-only)",
+)
 _NO_KEEPERS: Mapping[int, Scheduling] = MappingProxyType({})
 
 
@@ -146,6 +153,10 @@ class ProcessRows:
                 deferred.add(pid)
                 self._deferred[owner] += 1
         return deferred
+
+    def pods_without_names(self, host: Host) -> MissingSource | None:
+        """What is missing where there are pods, and no place that has their names."""
+        return None if self._names.readable or not has_pods(host) else _NO_POD_NAMES
 
     def take_deferred(self) -> list[tuple[Owner, int]]:
         """How many processes of each owner were left for a later tick since the last call."""

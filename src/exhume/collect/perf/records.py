@@ -7,8 +7,8 @@ Every record is a multiple of eight bytes: a header (u32 type, u16 misc, u16 siz
   all others    fields of the type, then a trailer: pid,tid u32 | time u64 | cpu,reserved u32
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
@@ -107,6 +107,7 @@ for _kind, _words in {
     RecordType.KSYMBOL: 7,
 }.items():
     _LEAST_WORDS[_kind] = _words
+_TASK_KINDS = np.array((RecordType.COMM, RecordType.EXIT, RecordType.FORK, RecordType.MMAP2), dtype=np.uint32)
 # No ring loses more in a tick than a column of a row can hold.
 LOST_AT_MOST = 2**32 - 1
 
@@ -151,6 +152,15 @@ class Records:
         chosen: I64Array = at[(self.words[at] & _EXEC) != 0]
         return chosen
 
+    def without_foreign_tasks(self) -> "Records":
+        """Without forks, execs, mappings and ends of processes that have no number here: those outside of the reader's
+        pid namespace (kernel/events/core.c, perf_event_pid: 0 for all of them, or -1 at their end)."""
+        tasks = np.isin(self.types, _TASK_KINDS)
+        pids = self.low(self.starts[tasks])
+        kept = np.ones(len(self.starts), dtype=np.bool_)
+        kept[tasks] = (pids != 0) & (pids != LOW)
+        return replace(self, starts=self.starts[kept], types=self.types[kept])
+
     def ring_of(self, starts: I64Array) -> npt.NDArray[np.intp]:
         """Which ring each of some records comes from."""
         return np.searchsorted(self.bounds, starts, side="right") - 1
@@ -166,38 +176,47 @@ class Records:
 def walk(*parts: bytes) -> Records:
     """Find the records in what was drained from some rings. One that claims an impossible size ends the walk of its
     ring; what remains there is counted as damaged, and so is a record that is too short for its type."""
-    data = b"".join(part + bytes(-len(part) % 8) for part in parts)
-    sizes = memoryview(data).cast("H")
-    starts: list[int] = []
-    append = starts.append
-    bounds: list[int] = []
-    damaged: list[int] = []
-    offset = begin = 0
-    for part in parts:
-        offset = begin
-        end = begin + (len(part) & ~7)
-        bounds.append(begin >> 3)
-        # The one loop over all records: each one's place depends on the size of the one before it.
-        while offset < end:
-            size = sizes[(offset >> 1) + 3]
-            if size < 8 or size & 7 or offset + size > end:
-                break
-            append(offset >> 3)
-            offset += size
-        damaged.append(begin + len(part) - offset)
-        begin += -(-len(part) // 8) * 8
-    words = np.frombuffer(data, dtype="<u8")
-    at = np.array(starts, dtype=np.int64)
+    # A word more, that the size of a record can be looked up wherever an impossible size before it led.
+    data = b"".join([*(part + bytes(-len(part) % 8) for part in parts), bytes(8)])
+    words = np.frombuffer(data, dtype="<u8")[:-1]
+    lengths_of = np.array([len(part) for part in parts], dtype=np.int64)
+    padded = (lengths_of + 7) >> 3
+    bounds = np.cumsum(padded) - padded
+    ends = bounds + (lengths_of >> 3)
+    places = np.fromiter(_places(memoryview(data).cast("H"), bounds.tolist(), ends.tolist()), np.int64)
+    sizes = np.frombuffer(data, dtype="<u2")[places + 3].astype(np.int64)
+    ring = np.searchsorted(bounds, places >> 2, side="right") - 1
+    impossible = (sizes < 8) | (sizes & 7 != 0) | (places * 2 + sizes > ends[ring] * 8)
+    damaged = (lengths_of & 7).tolist()
+    if impossible.any():
+        kept = np.ones(len(places), dtype=np.bool_)
+        for number in np.unique(ring[impossible]).tolist():
+            first = int(np.flatnonzero(impossible & (ring == number))[0])
+            kept[first:] &= ring[first:] != number
+            damaged[number] = int(bounds[number] * 8 + lengths_of[number] - places[first] * 2)
+        places = places[kept]
+    at = places >> 2
     heads = words[at]
     types = (heads & LOW).astype(np.uint32)
     lengths = heads >> _SIZE_SHIFT
     short = lengths < _LEAST_WORDS[np.minimum(types, len(_LEAST_WORDS) - 1)]
-    records = Records(data, words, at, types, np.array(bounds, dtype=np.int64), damaged)
+    records = Records(data, words, at, types, bounds, damaged)
     if not short.any():
         return records
     too_short = records.per_ring(at[short], lengths[short] << np.uint64(3))
     damaged = [count + more for count, more in zip(damaged, too_short, strict=True)]
-    return Records(data, words, at[~short], types[~short], records.bounds, damaged)
+    return Records(data, words, at[~short], types[~short], bounds, damaged)
+
+
+def _places(halves: memoryview, bounds: list[int], ends: list[int]) -> Iterator[int]:
+    """Where the records of each ring are, in 16-bit units. This is the one loop over all of them, as each one's place
+    depends on the size of the one before it: sizes are checked afterwards, by the array."""
+    for bound, end in zip(bounds, ends, strict=True):
+        at, last = bound * 4, end * 4
+        while at < last:
+            yield at
+            # None has the size 0: that ends the walk.
+            at += (halves[at + 3] >> 1) or last
 
 
 @dataclass(frozen=True, slots=True)

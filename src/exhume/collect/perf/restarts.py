@@ -79,6 +79,9 @@ class Restarts:
         # Name (None: that of its parent), birth and parent (None: not known before its end).
         self._alive: dict[int, tuple[str | None, int, int | None]] = {}
         self._loops: dict[tuple[str | None, int], Loop] = {}
+        # Of those: the ones whose lives may have to be reported, and the ones that were.
+        self._pending: dict[tuple[str | None, int], Loop] = {}
+        self._looping: set[tuple[str | None, int]] = set()
         self._failed_before: dict[int, int] = {}
         # By parent: the name, pid, status and end of the last child that failed.
         self._failed_children: dict[int, tuple[str, int, int, int]] = {}
@@ -87,6 +90,8 @@ class Restarts:
         """Births or ends were missed."""
         self._alive.clear()
         self._loops.clear()
+        self._pending.clear()
+        self._looping.clear()
         self._failed_children.clear()
 
     def observe(self, now: int, records: Records, failed: Mapping[int, int] | None, name_of: NameOf) -> RestartRows:
@@ -122,10 +127,11 @@ class Restarts:
         comm, born, forked_by = begun
         # One whose parent died first ends under another: it belongs to the process that started it.
         parent = forked_by or parent
-        loop = self._loops.get((comm, parent))
+        key = (comm, parent)
+        loop = self._loops.get(key)
         if loop is None:
             name = comm or name_of(parent) or f":{parent}"
-            loop = self._loops[comm, parent] = Loop(name, parent)
+            loop = self._loops[key] = Loop(name, parent)
         status = None
         if failed is not None:
             status = failed.get(pid, self._failed_before.get(pid, 0))
@@ -140,6 +146,7 @@ class Restarts:
             self._failed_children[parent] = (name, failed_pid, status, time)
         loop.lives.append(Life(pid, born, time, status, program))
         loop.unreported += 1
+        self._pending[key] = loop
 
     def _failed_in(self, pid: int, time: int, status: int | None) -> tuple[str, int] | None:
         """The child (name, pid) that a process ended with, where its status is that child's."""
@@ -153,19 +160,23 @@ class Restarts:
 
     def _report(self, now: int, name_of: NameOf) -> RestartRows:
         rows = RestartRows([], [])
-        for loop in self._loops.values():
+        for key, loop in list(self._pending.items()):
             if len(rows.events) >= REPORTS_PER_TICK:
                 break
-            due = loop.reported_at is None or now - loop.reported_at >= REPORT_EVERY_NS
-            if not loop.unreported or not due or not _is_loop(loop):
+            if loop.reported_at is not None and now - loop.reported_at < REPORT_EVERY_NS:
+                continue
+            del self._pending[key]
+            if not _is_loop(loop):
+                # It can become one only by another life.
                 continue
             # A parent that is gone by now had a name before.
             loop.parent_name = name_of(loop.parent) or loop.parent_name
             rows.events.append(_event(loop))
             rows.processes.append((loop.parent, None, loop.parent_name or ""))
             loop.unreported, loop.reported_at = 0, now
-        looping = {key for key, loop in self._loops.items() if loop.reported_at is not None}
-        if looping:
+            self._looping.add(key)
+        if self._looping:
+            looping = self._looping
             for pid, (comm, _, parent) in list(self._alive.items())[-MOST_PER_TICK:]:
                 above = self._alive.get(parent or 0)
                 wrapped = above is not None and (above[0], above[2]) in looping
@@ -184,6 +195,8 @@ class Restarts:
             quiet = [key for key, loop in self._loops.items() if now - loop.lives[-1].ended > LONGEST_PAUSE_NS]
             for key in quiet or list(self._loops)[: LOOPS_KEPT // 2]:
                 del self._loops[key]
+                self._pending.pop(key, None)
+                self._looping.discard(key)
 
 
 def _is_loop(loop: Loop) -> bool:

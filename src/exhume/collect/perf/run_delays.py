@@ -8,6 +8,7 @@ live on to a second reading, and again after half a minute. Measured on 6.18: 0.
 
 import contextlib
 import os
+from collections.abc import Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,8 +85,11 @@ class RunDelays:
         for tid in list(self._threads):
             self._drop(tid)
 
-    def read(self, tick: Tick, sampled: Sampled, samples_per_core: float) -> dict[str, Columns]:
-        self._follow(tick, sampled, samples_per_core)
+    def read(
+        self, tick: Tick, sampled: Sampled, samples_per_core: float, ended: Set[int] = frozenset()
+    ) -> dict[str, Columns]:
+        """The rows of a tick in which the threads `ended` came to their end."""
+        self._follow(tick, sampled, samples_per_core, ended)
         rows: list[RunDelayRow] = []
         described = 0
         for thread in list(self._threads.values()):
@@ -123,10 +127,11 @@ class RunDelays:
             found["cgroup_cpu"] = to_columns("cgroup_cpu", cgroups)
         return found
 
-    def _follow(self, tick: Tick, sampled: Sampled, samples_per_core: float) -> None:
+    def _follow(self, tick: Tick, sampled: Sampled, samples_per_core: float, ended: Set[int]) -> None:
         """Open the threads that compete now, and close those that no longer do."""
         places = competitors(sampled.cpus, sampled.tids, samples_per_core)
-        found = {int(sampled.tids[place]): place for place in places}
+        # Most of those that compete in a storm of forks are gone by now: to try them took longer than all others.
+        found = {tid: place for place in places if (tid := int(sampled.tids[place])) not in ended}
         for tid, place in found.items():
             if tid in self._threads:
                 thread = self._threads[tid]

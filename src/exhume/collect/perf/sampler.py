@@ -27,8 +27,8 @@ from exhume.collect.perf.stack_keys import MappingTable, key_parts
 from exhume.collect.perf.stack_table import Chain, Stack, StackTable
 from exhume.collect.perf.tasks import Image, Tasks
 from exhume.collect.symbols.mappings import strip_tags, user_va_bits
+from exhume.collect.symbols.opener_process import OpenerProcess
 from exhume.collect.symbols.owners import fair_level
-from exhume.collect.symbols.parser_process import ParserProcess
 from exhume.collect.symbols.symbolizer import Symbolizer
 from exhume.model.clock import MILLIS, Tick
 from exhume.model.facts import MissingSource
@@ -40,7 +40,7 @@ _MAX_HELD = 20_000
 # New callchains of a tick that are resolved: each takes a tenth of a millisecond.
 _MAX_NEW_STACKS = 4096
 # How long the end of a recording waits for names.
-_LAST_NAMES_S = 4.0
+_LAST_NAMES_S = 3.0
 # With more changes than this, the range from the first to the last stands for all of them.
 _RANGES_KEPT = 4096
 
@@ -74,10 +74,10 @@ class Sampler:
     written when they have: its row says when it was taken.
     """
 
-    def __init__(self, host: Host, rate_hz: int, tasks: Tasks, parser: ParserProcess | None = None) -> None:
+    def __init__(self, host: Host, rate_hz: int, tasks: Tasks, opener: OpenerProcess | None = None) -> None:
         self.rate_hz = rate_hz
         self._tasks = tasks
-        self._symbolizer = Symbolizer(host, parser)
+        self._symbolizer = Symbolizer(host, opener)
         self._stack_table = StackTable(self._symbolizer)
         self._changes = KernelChanges()
         self._kernel_generation = 0

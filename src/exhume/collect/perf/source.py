@@ -1,5 +1,8 @@
 """The perf source: drains the rings once a tick, and hands the records to the sampler and the task follower."""
 
+import errno
+from dataclasses import replace
+
 from exhume.collect.containers.names import PodNames
 from exhume.collect.perf.netlink import ExitCodes
 from exhume.collect.perf.process_table import ProcessRows, keepers
@@ -12,28 +15,51 @@ from exhume.collect.perf.tasks import Tasks
 from exhume.collect.perf.tracepoints import CGROUP_OPERATIONS, Tracepoint, TracepointRows, load_tracepoints
 from exhume.collect.processes import ProcessReader
 from exhume.collect.source import NOTHING, TickRows
+from exhume.collect.symbols.opener_process import OpenerProcess
 from exhume.collect.symbols.owners import Owners, owner_of
-from exhume.collect.symbols.parser_process import ParserProcess
 from exhume.model.clock import Tick
 from exhume.model.facts import MissingSource
 from exhume.model.tables import CgroupEvents, Columns, Events, Losses, to_columns
-from exhume.procfs.host import Host
+from exhume.procfs.host import Host, sees_all_processes
 
 # Processes with too many mappings that are named in one tick.
 PROCESSES_NAMED = 16
 
 
+# Why there are no exit codes (drivers/connector/connector.c, cn_init: in the first network namespace alone; before
+# 6.6 cn_proc.c, cn_proc_mcast_ctl, does not answer without CAP_NET_ADMIN).
+_NETWORK = "run in the node's network (hostNetwork: true, docker run --network=host), with CONFIG_PROC_EVENTS"
+_PROCESSES = "run in the node's pid namespace (hostPID: true, docker run --pid=host)"
+_EXIT_CODE_REMEDIES = {
+    errno.EPROTONOSUPPORT: _NETWORK,
+    errno.ECONNREFUSED: _NETWORK,
+    errno.EPERM: "add CAP_NET_ADMIN",
+    TimeoutError: "add CAP_NET_ADMIN",
+}
+
+
 class TaskFollower:
     """Describes the processes that were sampled, and follows restarts and tracepoints."""
 
-    def __init__(self, host: Host, tasks: Tasks, tracepoints: list[Tracepoint], *, keep_secrets: bool = False) -> None:
+    def __init__(
+        self,
+        host: Host,
+        tasks: Tasks,
+        tracepoints: list[Tracepoint],
+        *,
+        keep_secrets: bool = False,
+        foreign: bool = False,
+    ) -> None:
         self._host = host
         self._tasks = tasks
         reader = ProcessReader(host, keep_secrets=keep_secrets)
         self._processes = ProcessRows(reader, PodNames(host), Owners(host))
         self._run_delays = RunDelays(host)
         self._restarts = Restarts()
-        self._exit_codes = _open_exit_codes()
+        self.missing: list[MissingSource] = []
+        self._exit_codes = self._open_exit_codes(foreign)
+        if (unnamed := self._processes.pods_without_names(host)) is not None:
+            self.missing.append(unnamed)
         self._tracepoints = TracepointRows(tracepoints)
 
     def read(self, tick: Tick, drained: Drained, sampled: Sampled, samples_per_core: float) -> dict[str, Columns]:
@@ -46,7 +72,7 @@ class TaskFollower:
         processes = self._processes.rows(tick.start, seen, self._tasks.gone, keeping)
         if processes:
             rows["processes"] = processes
-        rows |= self._run_delays.read(tick, sampled, samples_per_core)
+        rows |= self._run_delays.read(tick, sampled, samples_per_core, self._tasks.ended_threads)
         cgroups: list[CgroupEvents] = []
         events: list[Events] = []
         if RecordType.SAMPLE in drained.tasks.types:
@@ -89,6 +115,21 @@ class TaskFollower:
         if self._exit_codes is not None:
             self._exit_codes.close()
 
+    def _open_exit_codes(self, foreign: bool) -> ExitCodes | None:
+        """Exit codes where the kernel hands them out; without them, a restart is reported without how it ended."""
+        if foreign:
+            # They may come all the same, when another process on the node listens, with numbers of the node.
+            reason = "the process connector has numbers of the node's pid namespace, and the recorder is in another"
+            self.missing.append(MissingSource("exit-codes", reason, _PROCESSES))
+            return None
+        try:
+            return ExitCodes()
+        except OSError as error:
+            remedy = _EXIT_CODE_REMEDIES.get(type(error) if isinstance(error, TimeoutError) else error.errno, "")
+            reason = f"the kernel's process connector can't be used ({error.strerror or 'no answer'})"
+            self.missing.append(MissingSource("exit-codes", reason, remedy or _NETWORK))
+            return None
+
     def _restarted(self, tick: Tick, drained: Drained) -> RestartRows:
         """Programs that loop. After a loss, lives can't be matched to their ends."""
         failed = None if self._exit_codes is None else self._exit_codes.drain()
@@ -98,14 +139,11 @@ class TaskFollower:
         return self._restarts.observe(tick.end, drained.tasks, failed, self._tasks.known_name)
 
 
-def _open_exit_codes() -> ExitCodes | None:
-    """Exit codes where the kernel hands them out; without them, a restart is reported without how it ended."""
-    try:
-        return ExitCodes()
-    except OSError:
-        return None
-
-
+_NO_NAMES = MissingSource(
+    "process-names",
+    "the recorder is in a pid namespace of its own: what runs outside of it has no number and no name here",
+    _PROCESSES,
+)
 _LOSS_TEXT = {
     "lost-samples": "the ring was full: stack samples were not written",
     "lost-task-records": "the ring was full: forks, execs, mappings or cgroup events were not written",
@@ -121,7 +159,7 @@ class PerfSource:
     name = "stacks"
 
     def __init__(
-        self, host: Host, rate_hz: int, *, keep_secrets: bool = False, parser: ParserProcess | None = None
+        self, host: Host, rate_hz: int, *, keep_secrets: bool = False, opener: OpenerProcess | None = None
     ) -> None:
         tracepoints = load_tracepoints(host)
         self._rings = RingSet(host, rate_hz, tracepoints)
@@ -129,9 +167,10 @@ class PerfSource:
         if not self.traces_cgroups:
             # On some cores they may be open all the same; another source records them now, and on all cores.
             tracepoints = [each for each in tracepoints if each.name not in CGROUP_OPERATIONS]
-        self._tasks = Tasks(host)
-        self._sampler = Sampler(host, rate_hz, self._tasks, parser)
-        self._follower = TaskFollower(host, self._tasks, tracepoints, keep_secrets=keep_secrets)
+        self._foreign = not sees_all_processes(host)
+        self._tasks = Tasks(host, foreign=self._foreign)
+        self._sampler = Sampler(host, rate_hz, self._tasks, opener)
+        self._follower = TaskFollower(host, self._tasks, tracepoints, keep_secrets=keep_secrets, foreign=self._foreign)
         self._losses: list[Losses] = []
         self._started = False
         # Whether every task record was taken in: else what is known of processes may be stale.
@@ -149,7 +188,8 @@ class PerfSource:
 
     @property
     def missing(self) -> list[MissingSource]:
-        return self._sampler.missing
+        named = [_NO_NAMES] if self._foreign else []
+        return [*named, *self._sampler.missing, *self._follower.missing]
 
     def set_rate(self, rate_hz: int) -> None:
         self._rings.set_rate(rate_hz)
@@ -186,6 +226,8 @@ class PerfSource:
             return NOTHING
         followed, self._followed = self._followed, False
         drained = self._rings.drain()
+        if self._foreign:
+            drained = replace(drained, tasks=drained.tasks.without_foreign_tasks())
         self.ring_fill = drained.fill
         samples = self._sampler.decode(drained.samples)
         if not followed or not drained.whole:

@@ -48,23 +48,25 @@ class MappingTable:
         starts = _column([layout.starts for layout in layouts])
         # The legacy vsyscall page lies above all of it; nothing that matters does.
         low = starts <= _ADDRESS_MASK
-        numbers = np.repeat(np.arange(len(layouts), dtype=np.uint64), [len(layout.starts) for layout in layouts])
-        high = numbers[low] << _ADDRESS_BITS
-        files = [file for layout in layouts for file in layout.files]
-        # Code that a runtime compiled into memory belongs to its process alone.
-        owner_ids = [
-            (salt << 1) | 1 if file.maybe_jit else file.number << 1
-            for layout, (_, salt) in zip(layouts, spaces, strict=True)
-            for file in layout.files
-        ]
-        kept = np.flatnonzero(low)
+        lengths = np.array([len(layout.starts) for layout in layouts], dtype=np.int64)
+        space_of = np.repeat(np.arange(len(layouts)), lengths)[low]
+        high = space_of.astype(np.uint64) << _ADDRESS_BITS
         self._starts = high + starts[low]
         self._ends = high + _column([layout.ends for layout in layouts])[low]
-        self.owner_ids: U64Array = np.array(owner_ids, dtype=np.uint64)[low]
+        # Code that a runtime compiled into memory belongs to its process alone.
+        numbers = _column([layout.numbers for layout in layouts])[low]
+        salts = np.array([salt << 1 | 1 for _, salt in spaces], dtype=np.uint64)
+        self.owner_ids: U64Array = np.where(numbers & _OWN, salts[space_of], numbers)
         # Memory without a file has no offsets to go by: there the address itself is the place.
         shifts = (starts - _column([layout.offsets for layout in layouts]))[low]
         self._shifts = np.where(self.owner_ids & _OWN, np.uint64(0), shifts)
-        self.files: list[MappedFile] = [files[place] for place in kept.tolist()]
+        self._layouts = layouts
+        self._space_of = space_of
+        self._place = np.flatnonzero(low) - (np.cumsum(lengths) - lengths)[space_of]
+
+    def file(self, row: int) -> MappedFile:
+        """The file that a row maps."""
+        return self._layouts[int(self._space_of[row])].files[int(self._place[row])]
 
     def locate(self, samples: RawSamples, at: I64Array, space_of: npt.NDArray[np.int64]) -> Located:
         """Find the user addresses at some places of the chains. `space_of` is each sample's place in the sequence of
@@ -109,7 +111,7 @@ def key_parts(
     owner_ids = table.owner_ids[located.row]
     shared = np.flatnonzero((owner_ids & _OWN) == 0)
     for group in (shared[part] for part in group_indices(owner_ids[shared])):
-        number, functions = symbolizer.file_functions(table.files[located.row[group[0]]], offsets[group])
+        number, functions = symbolizer.file_functions(table.file(int(located.row[group[0]])), offsets[group])
         known = functions >= 0
         ids = np.uint64(number << 32) + functions[known].astype(np.uint64)
         parts[located.at[group[known]]] = ids * _USER_FUNCTION

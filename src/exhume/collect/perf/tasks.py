@@ -6,7 +6,6 @@ a second, so mappings are decoded by the array and applied in runs: what one pro
 its own in between, which keeps the order of everything that matters.
 """
 
-import contextlib
 import struct
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
@@ -28,6 +27,7 @@ from exhume.collect.perf.records import (
     row_keys,
     unique,
 )
+from exhume.collect.processes import read_start
 from exhume.collect.symbols.mappings import AddressSpace, FileKey, MappedFile, Mapping, mapped_file
 from exhume.collect.symbols.owners import Owner, Owners, fair_level
 from exhume.model.clock import NANOS
@@ -52,6 +52,8 @@ _time_of = itemgetter(0)
 UNSAMPLED_KEPT = 512
 # The name of a thread that was sampled when it no longer had one.
 EXITING = "(exiting)"
+# The name of every thread outside of the recorder's pid namespace: all of them have number 0, as the idle task has.
+FOREIGN = "(other pid ns)"
 SAMPLED_KEPT = 2048
 # A thread's name is read again where it was dropped; more than this would be a leak, not a node.
 NAMES_KEPT = 32768
@@ -230,8 +232,9 @@ class LazyImage:
 class Tasks:
     """Names and images of threads, by time within the current tick."""
 
-    def __init__(self, host: Host, owners: Owners | None = None) -> None:
+    def __init__(self, host: Host, owners: Owners | None = None, *, foreign: bool = False) -> None:
         self._host = host
+        self._foreign = foreign
         self._salts = count(1)
         self._map_runs = MapRuns(owners or Owners(host))
         # With the time from which on, newest last; the first goes back for ever. More than one only within a tick.
@@ -239,7 +242,7 @@ class Tasks:
         self._names: dict[int, list[tuple[int, str]]] = {}
         self._parents: dict[int, int] = {}
         self._sampled: set[int] = set()
-        self._ended_threads: set[int] = set()
+        self.ended_threads: set[int] = set()
         # Threads that changed their name in this tick: /proc no longer has what they were called before.
         self._renamed: set[int] = set()
         self._began: list[int] = []
@@ -252,7 +255,7 @@ class Tasks:
     def apply(self, drained: Iterable[Records], sampled_pids: Iterable[int]) -> None:
         """Take in the task records of a tick, in the order of their time."""
         parts = [part for part in drained if len(part.starts)]
-        self.gone, self._ended_threads = _ended(parts)
+        self.gone, self.ended_threads = _ended(parts)
         keep = _relevant_pids(parts, sampled_pids) | _traced_pids(parts)
         kept = [(part, _task_records(part, keep, self.gone)) for part in parts]
         self._renamed = _renamed(kept)
@@ -388,6 +391,8 @@ class Tasks:
 
     def name_at(self, pid: int, tid: int, time: int) -> str:
         """The name that a thread had at `time`."""
+        if self._foreign and pid == 0:
+            return FOREIGN
         names = self._names.get(tid)
         if names is None:
             name = self._name_from_proc(pid, tid)
@@ -411,7 +416,7 @@ class Tasks:
 
     def settle(self) -> None:
         """End of the tick: forget the threads that ended and keep the newest of what changed."""
-        for tid in self._names.keys() & self._ended_threads:
+        for tid in self._names.keys() & self.ended_threads:
             del self._names[tid]
         for pid in self.gone & self._images.keys():
             del self._images[pid]
@@ -459,8 +464,8 @@ class Tasks:
         if tid <= 0:
             return "swapper" if tid == 0 else EXITING
         if pid not in self.gone and tid not in self._renamed:
-            with contextlib.suppress(OSError):
-                return _text((self._host.proc / f"{pid}/task/{tid}/comm").read_bytes().rstrip(b"\n"))
+            raw = read_start(f"{self._host.proc}/{pid}/task/{tid}/comm")
+            return None if raw is None else _text(raw.rstrip(b"\n"))
         return None
 
 
