@@ -1,9 +1,9 @@
-"""Records of /dev/kmsg."""
+"""Records of /dev/kmsg and of syslog(2)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exhume.procfs.kmsg import parse_record
+from exhume.procfs.kmsg import LogRecord, parse_record, parse_syslog
 
 
 def test_a_record_in_parts() -> None:
@@ -28,3 +28,21 @@ def test_what_was_said_comes_back(sequence: int, stamp: int, text: str) -> None:
     assert record is not None
     assert (record.sequence, record.stamp_us) == (sequence, stamp)
     assert record.text == text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
+def test_lines_of_syslog() -> None:
+    raw = (
+        b"<6>[    0.000000] Linux version\n<4>[12345.678901][    T7] with a caller\n"
+        b"<30>[    1.000002][C12] \tindented\nno stamp\n<5>[1.2] short\n<6>[   99.000000] \n"
+    )
+    assert list(parse_syslog(raw)) == [
+        LogRecord(None, 0, False, "Linux version"),
+        LogRecord(None, 12_345_678_901, False, "with a caller"),
+        LogRecord(None, 1_000_002, False, "\tindented"),
+        LogRecord(None, 99_000_000, False, ""),
+    ]
+
+
+@given(st.binary(max_size=400))
+def test_no_text_breaks_the_parser_of_syslog(raw: bytes) -> None:
+    assert all(record.stamp_us >= 0 for record in parse_syslog(raw))

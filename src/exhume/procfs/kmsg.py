@@ -1,16 +1,26 @@
-"""Records of /dev/kmsg (kernel/printk/printk.c, info_print_ext_header and msg_print_ext_body):
-`priority,sequence,microseconds,flags[,...];text`, then ` KEY=value` lines."""
+"""Records of the kernel log, as /dev/kmsg and as syslog(2) have them.
+
+/dev/kmsg (kernel/printk/printk.c, info_print_ext_header and msg_print_ext_body):
+`priority,sequence,microseconds,flags[,...];text`, then ` KEY=value` lines. syslog(2) (record_print_text):
+`<priority>[ seconds.microseconds] text` for each line, with a caller such as `[   T12]` behind the time where the
+kernel has CONFIG_PRINTK_CALLER.
+"""
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
+_SYSLOG_LINE = re.compile(
+    rb"^<\d{1,4}>\[ {0,4}(?P<s>\d{1,12})\.(?P<us>\d{6})\](?:\[ *[TC]\d{1,10}\])? (?P<text>[^\n]*)", re.MULTILINE
+)
 _ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
 class LogRecord(NamedTuple):
-    """One message; `stamp_us` is the log's own clock (local_clock), `continues` marks the rest of the line before."""
+    """One message; `stamp_us` is the log's own clock (local_clock), `continues` marks the rest of the line before.
+    Those of syslog(2) have no sequence number."""
 
-    sequence: int
+    sequence: int | None
     stamp_us: int
     continues: bool
     text: str
@@ -33,3 +43,10 @@ def parse_record(raw: bytes) -> LogRecord | None:
         # The kernel escapes what isn't printable ASCII, byte by byte: a tab, or the bytes of a UTF-8 letter.
         text = _ESCAPED.sub(lambda escape: bytes((int(escape[1], 16),)), text)
     return LogRecord(sequence, stamp, fields[3] == b"c", text.decode("utf-8", "replace"))
+
+
+def parse_syslog(raw: bytes) -> Iterator[LogRecord]:
+    """The lines of what SYSLOG_ACTION_READ_ALL returns, without those that have another shape."""
+    for match in _SYSLOG_LINE.finditer(raw):
+        stamp = int(match["s"]) * 1_000_000 + int(match["us"])
+        yield LogRecord(None, stamp, False, match["text"].decode("utf-8", "replace"))

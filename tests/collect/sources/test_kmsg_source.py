@@ -1,6 +1,9 @@
 """The kernel log as a source. A named pipe in packet mode stands in for /dev/kmsg: a record for each read."""
 
+import ctypes
+import errno
 import fcntl
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -11,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.collect.fake_node import FakeNode, tick
 
-from exhume.collect.sources.kmsg import CLOCK_TICKS, KernelLogClock, KernelLogSource, LogPosition, monotonic_of
+from exhume.collect.sources.kmsg import (
+    CLOCK_TICKS,
+    KernelLogClock,
+    KernelLogSource,
+    LogPosition,
+    klogctl,
+    monotonic_of,
+)
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host
@@ -88,7 +98,7 @@ def test_a_restart_repeats_and_misses_nothing(node: FakeNode, log: Log) -> None:
     source.read(tick(1))
     position = source.position
     source.close()
-    assert position == LogPosition(BOOT, 101)
+    assert position == LogPosition(BOOT, 101, 101_000)
     log.say("two")
     again = KernelLogSource(node.host, after=position)
     log.say("three")
@@ -103,7 +113,7 @@ def test_a_position_of_another_boot_is_void(node: FakeNode, log: Log) -> None:
     source = KernelLogSource(node.host, after=LogPosition("f" * 32, 1_000_000))
     log.say("new boot")
     assert [row["text"] for row in events(source.read(tick(1)))] == ["new boot"]
-    assert source.position == LogPosition(BOOT, 101)
+    assert source.position == LogPosition(BOOT, 101, 101_000)
 
 
 def test_no_line_no_position(node: FakeNode, log: Log) -> None:
@@ -268,3 +278,174 @@ def test_lines_of_the_real_kernel_come_back_with_its_stamp() -> None:
     # A recorder that starts again goes on behind them.
     again = KernelLogSource(Host(), after=source.position)
     assert not [row for row in events(again.read(Tick(1, after, after + 1, 0))) if row["text"].startswith(mark)]
+
+
+class Syslog:
+    """The kernel's side of syslog(2): the newest lines that fit into the caller's buffer, and into its own."""
+
+    def __init__(self, size: int = 1 << 17) -> None:
+        self.size = size
+        self.lines: list[bytes] = []
+        self.refused = 0
+        self.asked: list[int] = []
+
+    def say(self, text: str, at_us: int, prefix: str = "") -> None:
+        stamp = f"{at_us // 1_000_000:5d}.{at_us % 1_000_000:06d}"
+        self.lines.append(f"<6>[{stamp}]{prefix} {text}\n".encode())
+
+    def __call__(self, action: int, buffer, size: int) -> int:
+        if self.refused:
+            ctypes.set_errno(self.refused)
+            return -1
+        if action == 10:
+            return self.size
+        assert action == 3
+        self.asked.append(size)
+        text, room = b"", min(size, self.size)
+        for line in reversed(self.lines):
+            if len(text) + len(line) > room:
+                break
+            text = line + text
+        buffer[: len(text)] = text
+        return len(text)
+
+
+@pytest.fixture
+def syslog(node: FakeNode) -> Syslog:
+    """A node whose /dev/kmsg is not there, as in a container."""
+    node.proc("sys/kernel/random/boot_id", "01234567-89ab-cdef-0123-456789abcdef\n")
+    return Syslog()
+
+
+def test_without_kmsg_lines_come_by_syslog(node: FakeNode, syslog: Syslog) -> None:
+    syslog.say("Linux version 6.1", at_us=0)
+    syslog.say("sched: RT throttling activated", at_us=4_000_000)
+    source = KernelLogSource(node.host, syslog=syslog)
+    syslog.say("eth0: link up", at_us=5_000_000)
+    known, plain = events(source.read(tick(1)))
+    assert (known["kind"], known["time"], known["sequence"]) == ("rt-throttling", 4_000_000_000, None)
+    assert (plain["kind"], plain["text"], plain["kernel_us"]) == ("kernel-line", "eth0: link up", 5_000_000)
+    assert source.read(tick(2)) == {}
+    # Two lines of one moment, and one that another core stamped a moment before: each once.
+    syslog.say("first", at_us=6_000_000, prefix="[   T12]")
+    syslog.say("first", at_us=6_000_000, prefix="[   T12]")
+    syslog.say("behind", at_us=5_999_990)
+    assert [row["text"] for row in events(source.read(tick(3)))] == ["first", "first", "behind"]
+    syslog.say("next", at_us=5_999_995)
+    assert [row["text"] for row in events(source.read(tick(4)))] == ["next"]
+    assert source.take_losses() == []
+
+
+def test_what_syslog_lacks_is_named(node: FakeNode, syslog: Syslog) -> None:
+    source = KernelLogSource(node.host, syslog=syslog)
+    (missing,) = source.missing
+    assert missing.source == "kernel-log-numbers" and "without numbers" in missing.reason
+    assert not KernelLogSource(Host(dev=Path("/dev"), proc=node.host.proc)).missing
+
+
+def test_little_of_the_log_is_read_in_an_ordinary_tick(node: FakeNode, syslog: Syslog) -> None:
+    for number in range(1500):
+        syslog.say(f"line {number} " + "x" * 40, at_us=number * 1000)
+    source = KernelLogSource(node.host, syslog=syslog)
+    syslog.asked.clear()
+    syslog.say("one more", at_us=2_000_000)
+    assert [row["text"] for row in events(source.read(tick(1)))] == ["one more"]
+    assert syslog.asked == [16 << 10]
+    # A burst of more than that is read whole.
+    for number in range(1000):
+        syslog.say(f"burst {number} " + "y" * 40, at_us=3_000_000 + number)
+    rows = events(source.read(tick(2)))
+    assert [row["text"].split()[1] for row in rows] == [str(number) for number in range(1000)]
+    assert source.take_losses() == []
+
+
+def test_a_long_log_is_read_less_often(node: FakeNode, syslog: Syslog, monkeypatch) -> None:
+    source = KernelLogSource(node.host, syslog=syslog)
+    # A second of CPU time for a call: with a share of 0.2%, the next is due in minutes.
+    clock = itertools.count(0, NANOS)
+    monkeypatch.setattr(time, "thread_time_ns", lambda: next(clock))
+    syslog.say("first", at_us=1_000_000)
+    assert [row["text"] for row in events(source.read(tick(1)))] == ["first"]
+    syslog.say("second", at_us=2_000_000)
+    asked = len(syslog.asked)
+    assert source.read(tick(2)) == {} and len(syslog.asked) == asked
+
+
+def test_lines_that_syslog_overwrote_are_a_loss(node: FakeNode, syslog: Syslog) -> None:
+    syslog.size = 1 << 15
+    syslog.say("early", at_us=1000)
+    source = KernelLogSource(node.host, syslog=syslog)
+    source.read(tick(1))
+    for number in range(2000):
+        syslog.say(f"flood {number} " + "z" * 40, at_us=2_000_000 + number)
+    rows = events(source.read(tick(2)))
+    assert rows[-1]["text"].startswith("flood 1999") and 300 < len(rows) < 600
+    (loss,) = source.take_losses()
+    assert (loss.kind, loss.count, loss.source) == ("sequence-gap", 1, "kernel-log")
+
+
+def test_a_log_that_was_cleared_goes_on_without_a_loss(node: FakeNode, syslog: Syslog) -> None:
+    syslog.say("old", at_us=1_000_000)
+    source = KernelLogSource(node.host, syslog=syslog)
+    source.read(tick(1))
+    syslog.lines.clear()
+    assert source.read(tick(2)) == {}
+    syslog.say("new", at_us=2_000_000)
+    assert [row["text"] for row in events(source.read(tick(3)))] == ["new"]
+    assert source.take_losses() == []
+
+
+def test_a_recorder_goes_on_where_another_stopped_by_either_way(node: FakeNode, syslog: Syslog) -> None:
+    syslog.say("one", at_us=101_000)
+    source = KernelLogSource(node.host, syslog=syslog)
+    syslog.say("two", at_us=102_000)
+    source.read(tick(1))
+    position = source.position
+    assert position == LogPosition(BOOT, None, 102_000)
+    syslog.say("three", at_us=103_000)
+    again = KernelLogSource(node.host, after=position, syslog=syslog)
+    assert [row["text"] for row in events(again.read(tick(2)))] == ["three"]
+    # On the node itself, with numbers: the same lines have 101 to 104 there.
+    log = Log(node.host.dev / "kmsg")
+    for text in ("one", "two", "three", "four"):
+        log.say(text)
+    numbered = KernelLogSource(node.host, after=again.position)
+    assert [row["text"] for row in events(numbered.read(tick(3)))] == ["four"]
+    assert numbered.take_losses() == [] and numbered.position == LogPosition(BOOT, 104, 104_000)
+    log.close()
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS])
+def test_a_refused_syslog_is_a_missing_log(node: FakeNode, syslog: Syslog, number: int) -> None:
+    syslog.refused = number
+    with pytest.raises(SourceUnavailable) as unavailable:
+        KernelLogSource(node.host, syslog=syslog)
+    assert unavailable.value.missing.source == "kernel-log"
+    assert os.strerror(number) in unavailable.value.missing.reason
+    assert "CAP_SYSLOG" in unavailable.value.missing.remedy
+
+
+def test_lines_without_times_are_a_missing_log(node: FakeNode, syslog: Syslog) -> None:
+    syslog.lines.append(b"<6>no stamp\n")
+    with pytest.raises(SourceUnavailable) as unavailable:
+        KernelLogSource(node.host, syslog=syslog)
+    assert "printk/parameters/time" in unavailable.value.missing.remedy
+
+
+def test_a_syslog_that_fails_later_is_a_loss(node: FakeNode, syslog: Syslog) -> None:
+    source = KernelLogSource(node.host, syslog=syslog)
+    syslog.refused = errno.EPERM
+    assert source.read(tick(1)) == {}
+    assert [(loss.kind, loss.count) for loss in source.take_losses()] == [("read-error", 1)]
+
+
+@pytest.mark.root
+def test_the_real_syslog_has_what_kmsg_has(tmp_path: Path) -> None:
+    mark = f"exhume test {os.getpid()} {time.monotonic_ns()}"
+    nowhere = Host(dev=tmp_path)
+    by_syslog, by_device = KernelLogSource(nowhere, syslog=klogctl), KernelLogSource(Host())
+    Path("/dev/kmsg").write_text(f"<6>{mark}\n")
+    found = [[row for row in events(source.read(tick(1))) if mark in row["text"]] for source in (by_syslog, by_device)]
+    assert [len(rows) for rows in found] == [1, 1]
+    (seen,), (same,) = found
+    assert (seen["text"], seen["kernel_us"], seen["kind"]) == (same["text"], same["kernel_us"], same["kind"])

@@ -1,13 +1,20 @@
-"""The kernel log: lines of /dev/kmsg as events, brought from the log's own clock to CLOCK_MONOTONIC."""
+"""The kernel log: its lines as events, brought from the log's own clock to CLOCK_MONOTONIC.
+
+/dev/kmsg is read where it can be opened. In a container the device cgroup refuses it, however many capabilities there
+are; syslog(2) needs CAP_SYSLOG alone, and is polled there.
+"""
 
 import contextlib
+import ctypes
 import errno
 import mmap
 import os
 import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from exhume.collect.perf.attr import (
     SW_DUMMY,
@@ -23,11 +30,12 @@ from exhume.collect.perf.records import RecordType, walk
 from exhume.collect.perf.rings import Ring, load_fence
 from exhume.collect.source import NOTHING, TickRows
 from exhume.collect.sources.kmsg_signatures import LONGEST_LITERAL, PLAIN_KIND, Recognised, hints, recognise
-from exhume.model.clock import Tick, read_boot_id
+from exhume.model.clock import NANOS, Tick, read_boot_id
 from exhume.model.errors import SourceUnavailable
+from exhume.model.facts import MissingSource
 from exhume.model.tables import KERNEL_LOG, Losses, columns_of
 from exhume.procfs.host import Host
-from exhume.procfs.kmsg import LogRecord, parse_record
+from exhume.procfs.kmsg import LogRecord, parse_record, parse_syslog
 
 _LARGEST_RECORD = 8192
 # The two clocks drift apart slowly.
@@ -51,10 +59,12 @@ _EVENT_COLUMNS = tuple(column.name for column in columns_of("events"))
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """How far the log has been recorded: the last record's number, in a boot."""
+    """How far the log has been recorded, in a boot: the last record's number (None where it was read by syslog(2),
+    which has none) and stamp."""
 
     boot_id: str
-    sequence: int
+    sequence: int | None
+    stamp_us: int = 0
 
 
 @dataclass(slots=True)
@@ -66,35 +76,185 @@ class _Line:
     known: bool
 
 
+# Kind, count and text of something that was lost.
+Loss = tuple[str, int, str]
+
+
+class LogReader(Protocol):
+    """Where records come from: everything since the last call, oldest first."""
+
+    def records(self, limit: int) -> Iterator[LogRecord | Loss]: ...
+
+    def close(self) -> None: ...
+
+
+class KmsgReader:
+    """Records of /dev/kmsg. Raises OSError where it can't be opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def records(self, limit: int) -> Iterator[LogRecord | Loss]:
+        for _ in range(limit):
+            try:
+                raw = os.read(self._fd, _LARGEST_RECORD)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno == errno.EPIPE:
+                    # Records were overwritten (kernel/printk/printk.c, devkmsg_read): the next number says how many.
+                    continue
+                yield "read-error", 1, f"/dev/kmsg: {error.strerror}"
+                return
+            if not raw:
+                return
+            unreadable = "unreadable-record", 1, "a record of the kernel log that has another shape"
+            yield parse_record(raw) or unreadable
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+# What syslog(2) does: an action with a buffer; -1 with errno set where it fails.
+Klogctl = Callable[[int, "ctypes.Array[ctypes.c_char] | None", int], int]
+_SYSLOG_READ_ALL, _SYSLOG_SIZE_BUFFER = 3, 10
+# Most ticks have few lines.
+_SYSLOG_TAIL = 16 << 10
+# Whatever is read, the kernel walks its whole buffer twice (find_first_fitting_seq): 1.2 ms for 128 KiB on 6.18. Calls
+# that take longer than this share of a second are made less often.
+_SYSLOG_SHARE = 0.002
+# The end of what was read, by which it is found again: some lines with their stamps.
+_SYSLOG_ANCHOR = 512
+# A read of the whole log that is much shorter than its buffer: the log was cleared, and nothing overwritten.
+_SYSLOG_FULL = 0.5
+
+
+def klogctl(action: int, buffer: "ctypes.Array[ctypes.c_char] | None", size: int) -> int:
+    """syslog(2) of this machine."""
+    called: int = _LIBC.klogctl(action, buffer, size)
+    return called
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class SyslogReader:
+    """Records by syslog(2), SYSLOG_ACTION_READ_ALL: always the newest that fit into a buffer (kernel/printk/printk.c,
+    syslog_print_all), so that what was read before is recognised by its end and left out.
+
+    Numbers of records are not in it, nor which lines go on; lines that were overwritten between two reads are noticed,
+    and can't be counted. Raises OSError where the call is refused, ValueError where the kernel puts no stamps on lines.
+    """
+
+    def __init__(self, call: Klogctl, after_us: int | None = None) -> None:
+        self._call = call
+        self._whole = max(self._checked(_SYSLOG_SIZE_BUFFER, None, 0), _SYSLOG_TAIL)
+        self._anchor = b""
+        self._last_us = after_us
+        first = self._newest(self._whole)
+        if first and next(parse_syslog(first), None) is None:
+            raise ValueError("the kernel puts no times on its lines")
+        self._waiting: list[LogRecord] = []
+        self._due = 0
+
+    def records(self, limit: int) -> Iterator[LogRecord | Loss]:
+        fresh, gap, now = b"", False, time.monotonic_ns()
+        if now >= self._due:
+            began = time.thread_time_ns()
+            try:
+                fresh, gap = self._fresh()
+            except OSError as error:
+                yield "read-error", 1, f"syslog(2): {error.strerror}"
+            self._due = now + int((time.thread_time_ns() - began) / _SYSLOG_SHARE) - NANOS
+        if gap:
+            yield "sequence-gap", 1, "an unknown number of lines of the kernel log was overwritten before it was read"
+        self._waiting += parse_syslog(fresh)
+        taken, self._waiting = self._waiting[:limit], self._waiting[limit:]
+        for record in taken:
+            self._last_us = max(record.stamp_us, self._last_us or 0)
+            yield record
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _fresh(self) -> tuple[bytes, bool]:
+        """The text that is new since the last call, and whether some before it was missed."""
+        size = _SYSLOG_TAIL if self._anchor else self._whole
+        while True:
+            text = self._newest(size)
+            at = text.rfind(self._anchor) if self._anchor else -1
+            if at >= 0:
+                fresh, gap = text[at + len(self._anchor) :], False
+                break
+            if size >= self._whole:
+                # By their stamps: those of another core may be a moment behind, so some may be missed or repeated.
+                fresh = _behind(text, self._last_us) if self._last_us is not None else text
+                gap = bool(self._anchor) and fresh == text and len(text) >= _SYSLOG_FULL * self._whole
+                break
+            size = min(size * 8, self._whole)
+        if text:
+            self._anchor = text[-_SYSLOG_ANCHOR:]
+        return fresh, gap
+
+    def _newest(self, size: int) -> bytes:
+        buffer = ctypes.create_string_buffer(size)
+        length = self._checked(_SYSLOG_READ_ALL, buffer, size)
+        return buffer.raw[:length]
+
+    def _checked(self, action: int, buffer: "ctypes.Array[ctypes.c_char] | None", size: int) -> int:
+        length = self._call(action, buffer, size)
+        if length < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        return length
+
+
+def _behind(text: bytes, stamp_us: int) -> bytes:
+    """The lines of a log behind the last one that is not newer than a stamp."""
+    at = end = 0
+    for line in text.splitlines(keepends=True):
+        end += len(line)
+        record = next(parse_syslog(line), None)
+        if record is not None and record.stamp_us <= stamp_us:
+            at = end
+    return text[at:]
+
+
 class KernelLogSource:
-    """Rows of the events table from /dev/kmsg; what was overwritten or left out is lost.
+    """Rows of the events table; what was overwritten or left out is lost.
 
     `after` is where an earlier recorder stopped. Without it (or after a reboot) the lines that are already in the log
     are searched for signatures only, and everything from now on is recorded. Without a `clock`, the log's clock is
-    taken for CLOCK_MONOTONIC.
+    taken for CLOCK_MONOTONIC. `syslog` is what to call where /dev/kmsg can't be opened.
     """
 
     name = KERNEL_LOG
 
-    def __init__(self, host: Host, after: LogPosition | None = None, clock: "KernelLogClock | None" = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        after: LogPosition | None = None,
+        clock: "KernelLogClock | None" = None,
+        syslog: Klogctl | None = None,
+    ) -> None:
         self._boot_id = read_boot_id(host.proc)
         self._clock = clock
-        resumes = after is not None and after.boot_id == self._boot_id
-        self._last: int | None = after.sequence if after is not None and resumes else None
+        self._last: LogPosition | None = after if after is not None and after.boot_id == self._boot_id else None
+        resumes = self._last is not None
         self._before: _Line | None = None
         self._rows: list[dict[str, Any]] = []
-        self._lost: list[tuple[str, int, str]] = []
+        self._lost: list[Loss] = []
         self._losses: list[Losses] = []
         self._left_out = 0
         self._room = dict(_ROWS_PER_TICK)
+        self.missing: tuple[MissingSource, ...] = ()
         path = host.dev / "kmsg"
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._reader: LogReader = KmsgReader(path)
         except OSError as error:
-            remedy = "make /dev/kmsg visible (mount devtmpfs at /dev, or hand the device to the container)"
-            if error.errno in (errno.EPERM, errno.EACCES):
-                remedy = "grant CAP_SYSLOG and read access to /dev/kmsg, or set sysctl kernel.dmesg_restrict=0"
-            raise SourceUnavailable(self.name, f"{path} can't be opened ({error.strerror})", remedy) from error
+            self._reader = self._open_syslog(path, error, syslog)
         if not resumes:
             self._drain(_RECORDS_OF_BACKLOG, only_known=True)
             self._before = None
@@ -102,10 +262,28 @@ class KernelLogSource:
         if clock is not None:
             clock.measure()
 
+    def _open_syslog(self, path: Path, refused: OSError, syslog: Klogctl | None) -> LogReader:
+        """The other way to the log; raises SourceUnavailable where there is none either."""
+        reason, remedy = f"{path} can't be opened ({refused.strerror})", _REMEDIES.get(refused.errno or 0, _NO_DEVICE)
+        if syslog is None:
+            raise SourceUnavailable(self.name, reason, remedy) from refused
+        try:
+            reader = SyslogReader(syslog, self._last.stamp_us if self._last is not None else None)
+        except OSError as error:
+            reason = f"{reason}, and syslog(2) is refused ({error.strerror})"
+            raise SourceUnavailable(self.name, reason, remedy) from error
+        except ValueError as error:
+            remedy = "write Y to /sys/module/printk/parameters/time, or make /dev/kmsg readable"
+            raise SourceUnavailable(self.name, f"{reason}, and in syslog(2) {error}", remedy) from error
+        reason = f"{reason}: lines come by syslog(2), once a second and without numbers, so lost lines can't be counted"
+        remedy = "nothing, unless lines are lost; a privileged container may open /dev/kmsg"
+        self.missing = (MissingSource("kernel-log-numbers", reason, remedy),)
+        return reader
+
     @property
     def position(self) -> LogPosition | None:
         """Where a later recorder should go on; None until a line was seen."""
-        return None if self._last is None else LogPosition(self._boot_id, self._last)
+        return self._last
 
     def read(self, tick: Tick) -> TickRows:
         self._drain(_RECORDS_PER_TICK, only_known=False)
@@ -133,40 +311,29 @@ class KernelLogSource:
         return losses
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._reader.close()
 
     def _drain(self, limit: int, *, only_known: bool) -> None:
-        for _ in range(limit):
-            try:
-                raw = os.read(self._fd, _LARGEST_RECORD)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno == errno.EPIPE:
-                    # Records were overwritten (kernel/printk/printk.c, devkmsg_read): the next number says how many.
-                    continue
-                self._lost.append(("read-error", 1, f"/dev/kmsg: {error.strerror}"))
-                return
-            if not raw:
-                return
-            record = parse_record(raw)
-            if record is None:
-                self._lost.append(("unreadable-record", 1, "a record of the kernel log that has another shape"))
-            else:
+        for record in self._reader.records(limit):
+            if isinstance(record, LogRecord):
                 self._take(record, only_known)
+            else:
+                self._lost.append(record)
 
     def _take(self, record: LogRecord, only_known: bool) -> None:
-        if self._last is not None:
-            if record.sequence <= self._last:
+        last = self._last
+        if last is not None and record.sequence is not None:
+            if last.sequence is None:
+                # An earlier recorder had no numbers.
+                if record.stamp_us <= last.stamp_us:
+                    return
+            elif record.sequence <= last.sequence:
                 return
-            gap = record.sequence - self._last - 1
-            if gap:
+            elif gap := record.sequence - last.sequence - 1:
                 text = f"{gap} lines of the kernel log were overwritten before they were read"
                 self._lost.append(("sequence-gap", gap, text))
                 self._before = None
-        self._last = record.sequence
+        self._last = LogPosition(self._boot_id, record.sequence, record.stamp_us)
         before, self._before = self._before, None
         text, known = record.text, recognise(record.text)
         if before is not None and (joined := _join(before, record, known)):
@@ -186,6 +353,13 @@ class KernelLogSource:
             return None
         self._rows.append({"kernel_us": record.stamp_us, "sequence": record.sequence, **_described(text, known)})
         return self._rows[-1]
+
+
+_NO_DEVICE = "make /dev/kmsg visible (mount devtmpfs at /dev, or hand the device to the container), or grant CAP_SYSLOG"
+_REFUSED = (
+    "grant CAP_SYSLOG; outside of containers also read access to /dev/kmsg, or set sysctl kernel.dmesg_restrict=0"
+)
+_REMEDIES = {errno.EPERM: _REFUSED, errno.EACCES: _REFUSED}
 
 
 def _described(text: str, known: Recognised | None) -> dict[str, Any]:
