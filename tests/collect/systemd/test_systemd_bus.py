@@ -1,5 +1,6 @@
 """The bus where there is no systemd behind it: silent, closed, or a real one without it. Nothing waits for long."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -11,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jeepney import DBusAddress, new_signal
 from tests.parts import need
 
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.sources.unit_events import UnitEventSource
-from exhume.collect.systemd.bus import Bus, BusError, BusSilent, Call
+from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, SYSTEMD, Bus, BusError, BusSilent, Call
 from exhume.collect.systemd.units import read_services
 from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host
@@ -80,6 +82,58 @@ def test_a_silent_one_is_not_waited_for(silent: Path) -> None:
             Bus(silent, patience_s=0.2)
         took.append(time.monotonic() - began)
     assert took[-1] < 2, took
+
+
+def _signal(member: str) -> bytes:
+    """A signal of systemd, as bytes."""
+    emitter = DBusAddress(MANAGER_PATH, SYSTEMD, MANAGER)
+    return new_signal(emitter, member, "u", (7,)).serialise(serial=1)
+
+
+@contextlib.contextmanager
+def served_pieces(path: Path, *pieces: bytes) -> Iterator[None]:
+    """A server that sends these pieces to its first client."""
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            for piece in pieces:
+                connection.sendall(piece)
+                time.sleep(0.05)
+            connection.recv(1 << 16)
+            ended.wait(60)
+
+    ended = threading.Event()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.fspath(path))
+        listening.listen()
+        server = threading.Thread(target=serve)
+        server.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            server.join()
+
+
+@pytest.mark.parametrize("cut", [0, 9, 60])
+def test_a_signal_right_behind_the_authentication_is_kept(tmp_path: Path, cut: int) -> None:
+    """systemd's own socket emits from BEGIN on (sd-bus starts without a Hello there)."""
+    path = tmp_path / "private"
+    first, second = _signal("JobNew"), _signal("JobRemoved")
+    answer = b"DATA\r\nOK 0123456789abcdef\r\n"
+    with served_pieces(path, answer + first[:cut], first[cut:] + second), Bus(path, patience_s=60) as bus:
+        came = [bus.next_signal(time.monotonic() + 60) for _ in range(2)]
+    assert [signal.member for signal in came if signal is not None] == ["JobNew", "JobRemoved"]
+
+
+def test_what_is_no_message_is_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "private"
+    with (
+        served_pieces(path, b"DATA\r\nOK 0123456789abcdef\r\n" + b"tail of a message, not its head"),
+        pytest.raises(BusError, match="sent what is not a message"),
+    ):
+        Bus(path, patience_s=60)
 
 
 def _hang_up(listening: socket.socket) -> None:

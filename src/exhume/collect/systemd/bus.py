@@ -8,6 +8,7 @@ jeepney is imported when the first connection is made: nothing else of exhume pa
 import contextlib
 import os
 import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -218,6 +219,8 @@ class Bus:
                     said += part
             if not (said.startswith(b"DATA") and b"\r\nOK " in said):
                 raise BusError(f"the D-Bus at {self._where} does not let this user in: run as root")
+            # systemd's own socket emits signals to a client from BEGIN on: the first may follow in the same piece.
+            self._feed(said.split(b"\r\n", 2)[2])
         except (TimeoutError, BusSilent):
             raise BusSilent(f"the D-Bus at {self._where} does not answer") from None
         except FileNotFoundError:
@@ -277,8 +280,6 @@ class Bus:
                 self._take()
 
     def _take(self) -> None:
-        from jeepney import HeaderFields, MessageType
-
         try:
             came = self._socket.recv(_PART)
         except (TimeoutError, BlockingIOError):
@@ -288,7 +289,17 @@ class Bus:
         if not came:
             raise self._gone(None)
         self._received += len(came)
-        for message in self._parser.feed(came):
+        self._feed(came)
+
+    def _feed(self, data: bytes) -> None:
+        """Keep the signals and answers that these bytes complete."""
+        from jeepney import HeaderFields, MessageType
+
+        try:
+            messages = self._parser.feed(data)
+        except (KeyError, ValueError, struct.error) as error:
+            raise BusError(f"the D-Bus at {self._where} sent what is not a message: {error}") from None
+        for message in messages:
             fields, kind = message.header.fields, message.header.message_type
             if kind is MessageType.signal:
                 self._signals.append(Signal(fields[HeaderFields.path], fields[HeaderFields.member], message.body))
