@@ -28,6 +28,18 @@ class Host:
         return Path(mounted_at)
 
 
+# The node's own pid namespace has this number on every kernel (include/linux/proc_ns.h, PROC_PID_INIT_INO).
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+
+
+def sees_all_processes(host: Host) -> bool:
+    """Whether this process is in the node's own pid namespace; also where that can't be found out."""
+    try:
+        return os.fspath((host.proc / "self/ns/pid").readlink()) == _FIRST_PID_NAMESPACE
+    except OSError:
+        return True
+
+
 class ProcFile:
     """A file of /proc or /sys that is read again and again.
 

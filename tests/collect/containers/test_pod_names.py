@@ -7,7 +7,7 @@ import pytest
 from tests.collect.fake_node import FakeNode
 
 from exhume.collect.containers import names as pod_names
-from exhume.collect.containers.names import PodName, PodNames, container_of_log, pod_of_directory
+from exhume.collect.containers.names import PodName, PodNames, container_of_log, has_pods, pod_of_directory
 
 POD, STATIC, ID = "0f1e2d3c-0000-4000-8000-0123456789ab", "5d" * 16, "c0" * 32
 UNKNOWN = PodName(None, None)
@@ -135,3 +135,25 @@ def test_a_directory_without_end_is_looked_at_up_to_a_bound(node: FakeNode, logs
         logs.pod(f"shop_cart-{number}_{uid}")
     names = PodNames(node.host)
     assert sum(names.of(uid, None, 1).pod is not None for uid in uids) == 5
+
+
+def test_kubelet_s_directory_is_looked_for_where_there_are_pods(node: FakeNode, monkeypatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    node.proc("self/mountinfo", "30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+    node.proc("self/cgroup", "0::/user.slice\n")
+    assert not has_pods(node.host) and not PodNames(node.host).readable
+    (node.host.sys / "fs/cgroup/kubepods.slice").mkdir(parents=True)
+    assert has_pods(node.host)
+    (node.host.logs / "pods").mkdir(parents=True)
+    assert PodNames(node.host).readable
+
+
+def test_a_process_in_a_pod_knows_that_there_are_pods(node: FakeNode, monkeypatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    node.proc("self/cgroup", f"4:memory:/kubepods/besteffort/pod{POD}/{ID}\n")
+    assert has_pods(node.host)
+    # With a cgroup namespace of its own it does not see where it is.
+    node.proc("self/cgroup", "0::/\n")
+    assert not has_pods(node.host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert has_pods(node.host)

@@ -1,15 +1,29 @@
 """Without some of its privileges or the node's files the recorder records what it can, and says in one line each what
 is missing and what would bring it back."""
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.parts import missing
-from tests.system.faults.recorder_process import PROGRAM, RecorderProcess, anchor_count, clean_words, rows, share_sums
+from tests.system.faults.recorder_process import (
+    PROGRAM,
+    RecorderProcess,
+    anchor_count,
+    clean_words,
+    monotonic,
+    rows,
+    share_sums,
+)
 
+from exhume.cli import exit_codes
+from exhume.collect.cgroup.layout import hierarchies
+from exhume.collect.perf.tasks import FOREIGN
+from exhume.procfs.host import Host
 from exhume.store.read.recording import Recording
 
 pytestmark = pytest.mark.root
@@ -83,7 +97,8 @@ def more_than(usual: dict[str, list[str]], missing: dict[str, list[str]]) -> dic
 def test_without_any_capability(tmp_path: Path, start: Start, usual: dict[str, list[str]]) -> None:
     with setting("kernel.dmesg_restrict", "1"):
         more = more_than(usual, record_under(start, tmp_path / "recording", without("all")))
-    assert set(more) == {"stacks", "cgroup-events", "kernel-log"}
+    # Kernels before 6.6 also refuse exit codes then.
+    assert set(more) - {"exit-codes"} == {"stacks", "cgroup-events", "kernel-log"}
     assert "CAP_PERFMON" in more["stacks"]
     assert "CAP_PERFMON" in more["cgroup-events"]
     assert "CAP_SYSLOG" in more["kernel-log"]
@@ -123,9 +138,89 @@ def test_no_tracefs_and_no_right_to_mount_one(tmp_path: Path, start: Start, usua
 
 
 def test_no_kernel_log(tmp_path: Path, start: Start, usual: dict[str, list[str]]) -> None:
-    more = more_than(usual, record_under(start, tmp_path / "recording", hiding("/dev")))
-    assert set(more) == {"kernel-log"}
+    under = [*hiding("/dev"), *without("syslog", "sys_admin")]
+    with setting("kernel.dmesg_restrict", "1"):
+        more = more_than(usual, record_under(start, tmp_path / "recording", under))
+    assert set(more) >= {"kernel-log"}
     assert "make /dev/kmsg visible" in more["kernel-log"]
+
+
+def test_no_kmsg_and_the_right_to_call_syslog(tmp_path: Path, start: Start, usual: dict[str, list[str]]) -> None:
+    directory, mark = tmp_path / "recording", f"exhume test {os.getpid()} {monotonic()}"
+    recorder = start(directory, under=hiding("/dev")).ticks(1)
+    Path("/dev/kmsg").write_text(f"<6>{mark}\n")
+    recorder.ticks(2)
+    assert recorder.stop() == 0, recorder.err
+    assert set(more_than(usual, missing_by_source(recorder))) == {"kernel-log-numbers"}
+    lines = [row for row in rows(directory, "events", "text", "sequence") if row["text"] == mark]
+    assert [row["sequence"] for row in lines] == [None]
+
+
+def test_in_a_pid_namespace_of_its_own_there_are_no_wrong_names(
+    tmp_path: Path, start: Start, usual: dict[str, list[str]], load: Callable[..., Any]
+) -> None:
+    load("sh", "-c", "while :; do /bin/true; done", nice=5)
+    under = ["unshare", "--pid", "--fork", "--kill-child=SIGTERM", "--mount-proc"]
+    recorder = start(tmp_path / "recording", "--for", "4s", under=under)
+    assert recorder.wait() == 0, recorder.err
+    more = more_than(usual, missing_by_source(recorder))
+    assert next(iter(missing_by_source(recorder))) == "process-names"
+    assert "hostPID" in more["process-names"] and "hostPID" in more["exit-codes"] and "hostPID" in more["threads"]
+    samples = Recording.open(tmp_path / "recording").read("samples", None, ["pid", "comm"]).to_pylist()
+    foreign = {row["comm"] for row in samples if row["pid"] == 0}
+    assert foreign == {FOREIGN}
+    # Its own processes keep theirs.
+    assert any(row["pid"] == 1 and row["comm"] == "exhume" for row in samples)
+    assert not {row["comm"] for row in samples} & {"sh", "true"}
+    described = Recording.open(tmp_path / "recording").read("processes", None, ["pid", "comm"]).to_pylist()
+    assert all(row["pid"] > 0 for row in described)
+
+
+def test_in_a_network_namespace_of_its_own_exit_codes_are_missing(
+    tmp_path: Path, start: Start, usual: dict[str, list[str]]
+) -> None:
+    more = more_than(usual, record_under(start, tmp_path / "recording", ["unshare", "--net"]))
+    assert set(more) == {"exit-codes"}
+    assert "hostNetwork" in more["exit-codes"]
+
+
+def test_a_part_of_the_cgroups_in_sight(tmp_path: Path, start: Start, usual: dict[str, list[str]]) -> None:
+    own = next((h for h in hierarchies(Host()) if "cpu" in h.controllers), None)
+    if own is None:
+        missing("a hierarchy with the cpu controller")
+    child = own.path / f"exhume-part-{os.getpid()}"
+    child.mkdir()
+    try:
+        show = f'mount --bind {child} /mnt && umount -R -l /sys/fs/cgroup && exec "$@"'
+        more = more_than(
+            usual, record_under(start, tmp_path / "recording", ["unshare", "--mount", "sh", "-c", show, "sh"])
+        )
+    finally:
+        child.rmdir()
+    assert "shows only a part" in more["throttling"] and "hostPath" in more["throttling"]
+
+
+def test_pods_without_their_logs(tmp_path: Path, start: Start, usual: dict[str, list[str]]) -> None:
+    own = next((h for h in hierarchies(Host()) if "cpu" in h.controllers), None)
+    if own is None or (own.path / "kubepods").exists():
+        missing("a hierarchy with the cpu controller, and no kubelet")
+    under = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /var/log && exec "$@"', "sh"]
+    pods = own.path / "kubepods"
+    pods.mkdir()
+    try:
+        more = more_than(usual, record_under(start, tmp_path / "recording", under))
+    finally:
+        pods.rmdir()
+    assert set(more) == {"pod-names"}
+    assert "/var/log" in more["pod-names"]
+
+
+def test_the_name_of_the_node_can_be_set(tmp_path: Path, start: Start) -> None:
+    under = ["env", "EXHUME_NODE_NAME=node-1", "EXHUME_NODE_LABELS=pool=batch,zone=eu-1a"]
+    recorder = start(tmp_path / "recording", under=under).ticks(1)
+    assert recorder.stop() == 0, recorder.err
+    facts = Recording.open(tmp_path / "recording").facts
+    assert (facts.node, facts.labels) == ("node-1", {"pool": "batch", "zone": "eu-1a"})
 
 
 def test_no_pressure_stall_information(tmp_path: Path, start: Start, usual: dict[str, list[str]]) -> None:
@@ -166,3 +261,10 @@ def test_an_ordinary_user_with_the_capabilities_that_are_asked_for(
         missing("an interpreter that ordinary users may run")
     more = more_than(usual, record_under(start, open_directory / "recording", under))
     assert {"stacks", "kernel-log", "kernel symbols", "user symbols"}.isdisjoint(more)
+
+
+def test_too_few_open_files_are_refused_in_a_sentence(tmp_path: Path, start: Start) -> None:
+    recorder = start(tmp_path / "recording", under=["sh", "-c", 'ulimit -n 40; exec "$@"', "sh"])
+    assert recorder.wait() == exit_codes.ERROR
+    assert "at most 40 open files" in recorder.err and "ulimit -n" in recorder.err
+    assert "Traceback" not in recorder.err

@@ -11,6 +11,11 @@ from pathlib import Path
 from exhume.procfs.host import Host
 from exhume.procfs.mountinfo import Mount, read_mounts
 
+# What to do where a hierarchy is not whole.
+WHOLE_HIERARCHY = (
+    "run in the node's cgroup namespace (cgroupns=host) with its /sys/fs/cgroup (in a pod, a hostPath mount of it)"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:

@@ -10,7 +10,6 @@ import socket
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -30,6 +29,8 @@ OOM_KILLED = "OOMKilled"
 def messages() -> dict[str, Any]:
     """The classes of all messages, by their names without the package. They come out of a compiled description instead
     of generated Python code: any version of protobuf will do."""
+    from importlib.resources import files
+
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     described = descriptor_pb2.FileDescriptorSet.FromString(

@@ -138,9 +138,9 @@ def _files(root: NodeRoot, directory: str) -> list[str]:
         return []
 
 
-def cri_restarts(sockets: Iterable[Path], name: str) -> int:
-    """Of a container that goes by namespace/pod/container; what is not there is not made again. Raises CriError."""
-    found = 0
+def cri_restarts(sockets: Iterable[Path], name: str) -> int | None:
+    """Of a container that goes by namespace/pod/container; None where no runtime has it. Raises CriError."""
+    found: int | None = None
     for socket in sockets:
         with Cri(socket) as runtime:
             pods = {each.id: f"{each.metadata.namespace}/{each.metadata.name}" for each in runtime.sandboxes()}
@@ -149,7 +149,8 @@ def cri_restarts(sockets: Iterable[Path], name: str) -> int:
                 for each in runtime.containers()
                 if f"{pods.get(each.pod_sandbox_id, '')}/{each.metadata.name}" == name
             ]
-        found = max(found, *numbers, 0)
+        if numbers:
+            found = max(found or 0, *numbers)
     return found
 
 

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from exhume.collect.cgroup.layout import hierarchies
 from exhume.collect.containers.docker import Engine, EngineError
 from exhume.collect.containers.owner import name_in_pod
 from exhume.procfs.host import Host
@@ -50,6 +51,11 @@ class PodNames:
         self._pods = _Listing([place / "pods" for place in places], pod_of_directory)
         self._containers = _Listing([place / "containers" for place in places], container_of_log)
 
+    @property
+    def readable(self) -> bool:
+        """Whether kubelet's directory of pods can be read."""
+        return self._pods.readable
+
     def of(self, pod: str, container: str | None, tick: int) -> PodName:
         """The names for a pod's uid and the id of a container in it. Each directory is listed once a tick at most."""
         called = self._containers.get(container, tick) if container is not None else None
@@ -70,6 +76,10 @@ class _Listing:
         self._tick = -1
         self._changed: tuple[Path, int] | None = None
         self._looks = 0
+
+    @property
+    def readable(self) -> bool:
+        return any(os.access(place, os.R_OK | os.X_OK) for place in self._places)
 
     def get(self, key: str, tick: int) -> str | None:
         found = self._names.get(key)
@@ -92,6 +102,20 @@ class _Listing:
                         parsed = [self._parse(entry.name) for entry in islice(entries, MOST_ENTRIES)]
                     self._names = dict(each for each in parsed if each is not None)
                 return
+
+
+def has_pods(host: Host) -> bool:
+    """Whether kubelet runs pods on this node: it has their cgroups, or this process is in one."""
+    tops = (path for each in hierarchies(host) for path in (each.path / "kubepods", each.path / "kubepods.slice"))
+    if any(path.is_dir() for path in tops):
+        return True
+    with contextlib.suppress(OSError):
+        return "/kubepods" in (host.proc / "self/cgroup").read_text() or _SERVICE_HOST in os.environ
+    return False
+
+
+# kubelet sets it in every container (pkg/kubelet/envvars).
+_SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
 
 
 def pod_of_directory(name: str) -> tuple[str, str] | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from exhume.collect.cgroup.dying import MEMORY, UNIFIED, LegacyCounter, count_below
-from exhume.collect.cgroup.layout import Hierarchy, find_v1, find_v2, hierarchies
+from exhume.collect.cgroup.layout import WHOLE_HIERARCHY, Hierarchy, find_v1, find_v2, hierarchies
 from exhume.collect.source import NOTHING, Pace, TickRows, table_rows
 from exhume.collect.symbols.owners import accounted_cgroup, fair_level
 from exhume.model.clock import MILLIS, NANOS, Tick
@@ -58,7 +58,7 @@ class CgroupSource:
             MissingSource(
                 self.name,
                 f"{each.path} shows only a part of its hierarchy, so dying cgroups of the node can't be counted",
-                "run in the node's cgroup namespace (cgroupns=host) with its /sys/fs/cgroup",
+                WHOLE_HIERARCHY,
             )
             for each in (memory, unified)
             if each is not None and not each.whole

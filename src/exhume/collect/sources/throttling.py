@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
+from exhume.collect.cgroup.layout import WHOLE_HIERARCHY, find_v1, find_v2, hierarchies
 from exhume.collect.source import TickRows, table_rows
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import SourceUnavailable
+from exhume.model.facts import MissingSource
 from exhume.procfs.cgroup import Bandwidth, parse_cpu_max, parse_cpu_stat
 from exhume.procfs.host import Host, ProcFile, subdirectories
 
@@ -46,14 +47,16 @@ class ThrottlingSource:
 
     def __init__(self, host: Host) -> None:
         layout = hierarchies(host)
-        v1, v2 = find_v1(layout, "cpu"), find_v2(layout)
-        if v1 is not None:
-            self._root, self._quota = v1.path, "cpu.cfs_quota_us"
-        elif v2 is not None:
-            self._root, self._quota = v2.path, "cpu.max"
-        else:
+        found = find_v1(layout, "cpu") or find_v2(layout)
+        if found is None:
             reason = "no hierarchy with the cpu controller is mounted"
             raise SourceUnavailable(self.name, reason, "mount cgroup2 at /sys/fs/cgroup")
+        self._root = found.path
+        self._quota = "cpu.cfs_quota_us" if found.version == 1 else "cpu.max"
+        self.missing: tuple[MissingSource, ...] = ()
+        if not found.whole:
+            reason = f"{found.path} shows only a part of its hierarchy: cgroups beyond it are not seen being throttled"
+            self.missing = (MissingSource(self.name, reason, WHOLE_HIERARCHY),)
         self._limited: dict[str, _Limited] = {}
         self._search: Iterator[None] | None = None
         self._next_round = 0
