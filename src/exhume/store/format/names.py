@@ -24,6 +24,8 @@ SEALING_SUFFIX = ".sealing"
 DROPPING_SUFFIX = ".dropping"
 # Room that the recorder holds for a full disk.
 RESERVE_NAME = "reserve"
+# The state of the recorder, for probes.
+HEALTH_NAME = "health.json"
 # A segment that can't be sealed; it is kept for people, and goes when its time comes.
 DAMAGED_SUFFIX = ".damaged"
 PARQUET_SUFFIX = ".parquet"

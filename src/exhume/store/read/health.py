@@ -1,0 +1,185 @@
+"""The recorder's state in a small file of fixed size, and the verdict on it. Standard library only: it is read by
+probes every few seconds, and Arrow alone would take ten times as long to load as everything here.
+
+`D/live/health.json` is rewritten in place with each tick: a line of JSON, a line with its CRC-32, and blanks. A reader
+that meets a half-written one tries again.
+"""
+
+import json
+import os
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from exhume.model.clock import NANOS
+from exhume.model.facts import MissingSource
+from exhume.model.ownership import trusted_users
+from exhume.store.format.names import HEALTH_NAME, LIVE_DIRECTORY
+
+HEALTH_VERSION = 1
+# The file's size: its blocks are there from the first tick on, so that a full disk doesn't end it.
+HEALTH_BYTES = 16 << 10
+# How long losses count.
+LOSSES_NS = 300 * NANOS
+# A tick takes a second; on a starved node even the recorder may come late by a few.
+MAX_AGE_NS = 5 * NANOS
+# Changes of the recorder that lose nothing.
+HARMLESS_LOSSES = frozenset(("rate-raised", "memory-released"))
+_TRIES, _PAUSE_S = 5, 0.004
+_LONGEST_TEXT = 240
+
+
+class UnreadableHealth(ValueError):
+    """The file holds something that no recorder wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderHealth:
+    """A recorder after its last tick. Times are nanoseconds: `began` and `tick` of CLOCK_MONOTONIC, `wall` the wall
+    time of `tick`. `cpu` is its share of one core over the last minute; `losses` are counts by kind of the last
+    `LOSSES_NS`."""
+
+    pid: int
+    boot_id: str
+    exhume_version: str
+    began: int
+    tick: int
+    wall: int
+    rate_hz: int
+    requested_rate_hz: int
+    cpu: float
+    rss_bytes: int
+    losses: Mapping[str, int] = field(default_factory=dict)
+    sources_missing: Sequence[MissingSource] = ()
+
+    def encode(self) -> bytes:
+        """The file's content, always of the same size."""
+        known = asdict(self)
+        for entry in known["sources_missing"]:
+            entry.update({name: text[:_LONGEST_TEXT] for name, text in entry.items()})
+        line = _line(known)
+        while len(line) > HEALTH_BYTES - 16 and known["sources_missing"]:
+            known["sources_missing"].pop()
+            line = _line(known)
+        return line.ljust(HEALTH_BYTES)
+
+    @classmethod
+    def decode(cls, content: bytes) -> "RecorderHealth":
+        """Raises UnreadableHealth."""
+        try:
+            line, checksum, _ = content[:HEALTH_BYTES].split(b"\n", 2)
+            if int(checksum, 16) != zlib.crc32(line):
+                raise UnreadableHealth("its checksum is wrong")
+            known = json.loads(line)
+            if known.pop("version") != HEALTH_VERSION:
+                raise UnreadableHealth("it has another version")
+            missing = [MissingSource.from_stored(each) for each in known.pop("sources_missing")]
+            losses = {str(kind): int(count) for kind, count in known.pop("losses").items()}
+            values: dict[str, Any] = {name: str(known.pop(name)) for name in ("boot_id", "exhume_version")}
+            values["cpu"] = float(known.pop("cpu"))
+            values.update((name, int(value)) for name, value in known.items())
+            return cls(**values, losses=losses, sources_missing=missing)
+        except UnreadableHealth:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise UnreadableHealth("it is damaged") from error
+
+
+def _line(known: Mapping[str, Any]) -> bytes:
+    line = json.dumps({"version": HEALTH_VERSION, **known}, separators=(",", ":")).encode()
+    return line + f"\n{zlib.crc32(line):08x}\n".encode()
+
+
+def read_health(directory: Path) -> RecorderHealth | None:
+    """What the last recorder of a directory wrote; None where there is no file. Raises UnreadableHealth and OSError."""
+    path = directory / LIVE_DIRECTORY / HEALTH_NAME
+    for attempt in range(_TRIES):
+        try:
+            return RecorderHealth.decode(_content(path))
+        except FileNotFoundError:
+            return None
+        except UnreadableHealth:
+            # It may just be written.
+            if attempt == _TRIES - 1:
+                raise
+            time.sleep(_PAUSE_S)
+    return None
+
+
+def _content(path: Path) -> bytes:
+    """At most the size of the file; no link is followed and no FIFO waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(fd, HEALTH_BYTES)
+    finally:
+        os.close(fd)
+
+
+class State(Enum):
+    """What a probe says; the order is that of exit codes."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """The verdict on a recording. `age_ns` is the time since the last tick, None where it can't be known: no tick yet,
+    or one of an earlier boot. `problems` are codes: late, no-tick, losses."""
+
+    state: State
+    recording: bool
+    health: RecorderHealth | None
+    age_ns: int | None
+    losses: Mapping[str, int]
+    problems: tuple[str, ...]
+
+
+def judge(
+    health: RecorderHealth | None,
+    *,
+    recording: bool,
+    recorder: int | None,
+    boot_id: str,
+    now: int,
+    max_age_ns: int = MAX_AGE_NS,
+    allow_losses: bool = False,
+) -> HealthReport:
+    """The verdict at the monotonic time `now`. `recorder` is the pid of the process that holds the directory, None
+    where it can't be read. A recorder removes the file of an earlier one before its first tick; one that it could not
+    remove says nothing about it."""
+    if health is not None and recording and (recorder not in (None, health.pid) or health.tick > now):
+        health = None
+    # Not the boot id alone: in a container's /proc it may be another one than the recorder sees.
+    comparable = health is not None and (recording or health.boot_id == boot_id)
+    age = max(0, now - health.tick) if health is not None and comparable else None
+    losses = health.losses if health is not None and comparable else {}
+    if not recording:
+        return HealthReport(State.STOPPED, False, health, age, losses, ())
+    problems = []
+    if age is None:
+        problems.append("no-tick")
+    elif age > max_age_ns:
+        problems.append("late")
+    if not allow_losses and losses.keys() - HARMLESS_LOSSES:
+        problems.append("losses")
+    state = State.DEGRADED if problems else State.HEALTHY
+    return HealthReport(state, True, health, age, losses, tuple(problems))
+
+
+def recorder_pid(lock: Path) -> int | None:
+    """The pid in a lock file; None where it can't be read or holds none."""
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        text = os.read(fd, 32).strip() if os.fstat(fd).st_uid in trusted_users() else b""
+    finally:
+        os.close(fd)
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,85 @@
+"""Keeps `D/live/health.json` current: what a probe has to know of the recorder, without reading the recording."""
+
+import errno
+import os
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from exhume.model.clock import Tick
+from exhume.model.facts import RecordingFacts
+from exhume.model.ownership import Access, open_own
+from exhume.model.tables import Columns, Losses, loss_total
+from exhume.store.format.names import HEALTH_NAME, LIVE_DIRECTORY
+from exhume.store.read.health import LOSSES_NS, RecorderHealth
+
+AVERAGED_TICKS = 60
+
+
+class HealthFile:
+    """An observer of the recorder's ticks. An error of writing, but a full disk, is left to the loop, which retries it:
+    meanwhile the file grows old, and that is what a probe is to see."""
+
+    name = "health-file"
+
+    def __init__(self, directory: Path, facts: RecordingFacts, access: Access) -> None:
+        self._path = directory / LIVE_DIRECTORY / HEALTH_NAME
+        self._facts = facts
+        self._access = access
+        self._fd: int | None = None
+        self._began: int | None = None
+        # Of an earlier recorder: until the first tick of this one there is nothing to say.
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+        self._losses: deque[tuple[int, Counter[str]]] = deque()
+        self._spent: deque[tuple[int, int]] = deque(maxlen=AVERAGED_TICKS)
+
+    def observe(self, tick: Tick, rows: Mapping[str, Sequence[Columns]], losses: Sequence[Losses]) -> None:
+        """Raises OSError."""
+        self._began = tick.start if self._began is None else self._began
+        if losses:
+            lost: Counter[str] = Counter()
+            for loss in losses:
+                lost[loss.kind] += loss_total(loss.kind, loss.count)
+            self._losses.append((tick.end, lost))
+        while self._losses and self._losses[0][0] < tick.end - LOSSES_NS:
+            self._losses.popleft()
+        counts: Counter[str] = Counter()
+        for _, lost in self._losses:
+            counts += lost
+        own = rows["self"][0]
+        self._spent.append((own["user_us"][0] + own["system_us"][0], tick.nanos))
+        self._write(
+            RecorderHealth(
+                pid=os.getpid(),
+                boot_id=self._facts.boot_id,
+                exhume_version=self._facts.exhume_version,
+                began=self._began,
+                tick=tick.end,
+                wall=tick.wall,
+                rate_hz=own["rate_hz"][0],
+                requested_rate_hz=self._facts.rate_hz,
+                cpu=round(sum(us for us, _ in self._spent) * 1000 / max(sum(ns for _, ns in self._spent), 1), 5),
+                rss_bytes=own["rss_kb"][0] * 1024,
+                losses=dict(counts),
+                sources_missing=self._facts.sources_missing,
+            )
+        )
+
+    def _write(self, health: RecorderHealth) -> None:
+        try:
+            if self._fd is None:
+                self._fd = open_own(self._path, os.O_WRONLY | os.O_CREAT)
+                self._access.apply(self._fd)
+            # In place: a new file a second, renamed, would make the file system write each of them to the disk.
+            os.pwrite(self._fd, health.encode(), 0)
+        except OSError as error:
+            # A full disk is the store's to report; there is room again when it has removed old segments.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
