@@ -246,7 +246,7 @@ def test_rows_that_do_not_fit_are_refused_at_once(tmp_path: Path) -> None:
         writer.append("sampling", {"time": [1, 2], "cpu": [1], "busy": [1], "idle": [1], "lost": [1]})
     with pytest.raises(ValueError, match="must not be null"):
         writer.append("sampling", {"time": [1, 2], "cpu": [0, 1], "busy": [1, 2], "idle": [1, 2]})
-    for cpus in ([0, 70000], [0, -1], np.array([0, 70000]), np.array([-1, 0]), ["0", "1"]):
+    for cpus in ([0, 70000], [0, -1], np.array([0, 70000]), np.array([-1, 0]), np.array([0, 1.5]), ["0", "1"]):
         with pytest.raises(ValueError, match="don't fit table sampling"):
             writer.append("sampling", {"time": [1, 2], "cpu": cpus, "busy": [1, 2], "idle": [1, 2], "lost": [1, 2]})
     writer.commit(tick_at(0))

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from exhume.model.clock import MILLIS, NANOS, Window
@@ -162,7 +161,7 @@ def _measured(rows: pa.Table, measure: str) -> dict[str, npt.NDArray[Any]]:
     """The columns of the rows that have a measure."""
     if measure == "wait":
         # Null is not zero: where the kernel does not report run-queue wait there is a gap.
-        rows = rows.filter(pc.is_valid(rows.column("wait_ns")))
+        rows = rows.filter(rows.column("wait_ns").is_valid())
     return {column: rows.column(column).to_numpy() for column in rows.schema.names}
 
 
@@ -261,17 +260,17 @@ class OverviewRows:
 
     def __init__(self) -> None:
         self._columns = columns_for(OVERVIEW_MEASURE)
-        self._batches: list[pa.RecordBatch] = []
+        self._parts: list[pa.Table] = []
 
-    def include(self, table: str, batch: pa.RecordBatch) -> None:
+    def include(self, table: str, rows: pa.Table) -> None:
         # Another version's rows may lack columns: then there is no overview.
-        if table == "cpu" and set(self._columns) <= set(batch.schema.names):
-            self._batches.append(batch.select(self._columns))
+        if table == "cpu" and set(self._columns) <= set(rows.schema.names):
+            self._parts.append(rows.select(self._columns))
 
     def write(self, directory: Path, name: SegmentName) -> None:
         """Write the overview, if there is one, of the segment whose files are in the directory. Raises OSError where
         the disk is full."""
-        rows = pa.Table.from_batches(self._batches) if self._batches else None
+        rows = pa.concat_tables(self._parts) if self._parts else None
         if rows is None or not rows.num_rows:
             return
         first, last = _extent(name, rows)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,20 +16,25 @@ from exhume.store.read.reader import Request, read_available
 
 # A log that was silent for longer than these segments is read from its start again, and only for what matters.
 LOOKED_AT = 60
+_LOG = ("kernel_us", "sequence")
 
 
-def last_log_sequence(directory: Path, boot_id: str) -> int | None:
-    """The number of the last kernel-log record that was stored in this boot; None where there is none."""
+def last_log_record(directory: Path, boot_id: str) -> tuple[int | None, int] | None:
+    """The number (None where it has none) and the stamp in microseconds of the last kernel-log record that was stored
+    in this boot; None where there is none."""
     try:
         segments = list_recording(directory).segments
     except RecordingError:
         return None
     mine = [segment for segment in segments[-LOOKED_AT:] if segment.name.boot == boot_part(boot_id)]
     for segment in reversed(mine):
-        events = read_available(segment, Request("events", None, ["sequence"]))
-        known = [] if events is None else [n for n in events.column("sequence").to_pylist() if n is not None]
+        events = read_available(segment, Request("events", None, list(_LOG)))
+        rows = [] if events is None else list(zip(*(events.column(name).to_pylist() for name in _LOG), strict=True))
+        known = [(stamp, sequence) for stamp, sequence in rows if stamp is not None]
         if known:
-            return int(max(known))
+            numbers = [sequence for _, sequence in known if sequence is not None]
+            numbered = max(known, key=itemgetter(0))[1] is not None
+            return max(numbers) if numbered else None, max(stamp for stamp, _ in known)
     return None
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet as pq
+from pyarrow._compute import call_function
 
 from exhume.model.clock import MILLIS, Window
 from exhume.model.facts import FORMAT_VERSION, RecordingFacts
@@ -151,7 +151,7 @@ def _chosen(rows: pa.Table, request: Request, span: Window | None) -> pa.Table |
 
 def _on(column: pa.ChunkedArray, cpus: Collection[int]) -> npt.NDArray[np.bool_]:
     """Which rows are of these cores; one that names none is of none."""
-    numbers = (pc.fill_null(column, 0) if column.null_count else column).to_numpy()
+    numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
     counts = np.bincount(numbers)
     wanted = np.zeros(len(counts), np.bool_)
     # Each core that is there is looked for among those that are wanted: all others of one are tens of thousands.
@@ -285,7 +285,7 @@ def _check_times(rows: pa.Table, table: str, name: SegmentName) -> None:
     column = time_column(table)
     if column is None or table in DIMENSIONS or column not in rows.schema.names or not rows.num_rows:
         return
-    extent, scale = pc.min_max(rows.column(column)), 1 if column == "time_ms" else MILLIS
+    extent, scale = call_function("min_max", [rows.column(column)]), 1 if column == "time_ms" else MILLIS
     first, last = extent["min"].as_py(), extent["max"].as_py()
     if first is None or not name.start_ms - name.reach_ms <= first // scale <= last // scale <= name.end_ms:
         raise UnreadableFile("rows of another time than its segment's")
