@@ -1,0 +1,136 @@
+"""What other programs report about jobs and deployments, from datagrams on a unix socket of the recorder's own.
+
+The group that may read recordings may also send. A sender waits for nothing, and neither does the recorder: what is
+there is taken in once a tick, up to a bound; beyond it the kernel's queue is full and senders are refused.
+"""
+
+import os
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from exhume.collect.source import NOTHING, TickRows, event_rows
+from exhume.model.clock import NANOS, Tick
+from exhume.model.errors import SourceUnavailable
+from exhume.model.job_event import KINDS, MAX_BYTES, SOURCE, BadEvent, JobEvent
+from exhume.model.ownership import PRIVATE_DIRECTORY, open_to_others
+from exhume.model.tables import Events, Losses
+from exhume.procfs.host import Host
+
+NAME = "job-events"
+MOST_PER_TICK = 64
+# An event may be reported late: a scheduler is asked now and then. One of the future has a wrong clock.
+OLDEST_NS, FUTURE_NS = 24 * 3600 * NANOS, 5 * NANOS
+_PRIVATE_SOCKET, _GROUP_SOCKET, _GROUP_DIRECTORY = 0o600, 0o660, 0o750
+
+
+class JobSocket(NamedTuple):
+    """Where events are taken, and the group whose members may send them; None for root alone."""
+
+    path: Path
+    group: int | None = None
+
+
+class JobEventSource:
+    """Rows of the events table, with the source `jobs`."""
+
+    name = NAME
+
+    def __init__(self, _host: Host, listen: JobSocket, *, keep_secrets: bool = False) -> None:
+        """Raises SourceUnavailable where the socket can't be made, or belongs to another recorder."""
+        path = self._path = listen.path
+        self._keep_secrets = keep_secrets
+        self._malformed = self._ticked = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            self._bind(listen.group)
+            self._made = path.lstat()
+        except OSError as error:
+            self._socket.close()
+            reason = f"{path} can't be made ({error.strerror or error})"
+            raise SourceUnavailable(NAME, reason, "name another socket with --events-socket, or none") from None
+        except SourceUnavailable:
+            self._socket.close()
+            raise
+
+    def _bind(self, group: int | None) -> None:
+        folder = self._path.parent
+        if not folder.exists():
+            folder.mkdir(mode=PRIVATE_DIRECTORY)
+            if group is not None:
+                os.chown(folder, -1, group)
+                folder.chmod(_GROUP_DIRECTORY)
+        if open_to_others(folder):
+            raise SourceUnavailable(
+                NAME, f"{folder} can be written by others", "name a socket in a directory of root's own"
+            )
+        if self._path.is_socket():
+            if _is_served(self._path):
+                raise SourceUnavailable(
+                    NAME, f"another recorder listens at {self._path}", "name another socket with --events-socket"
+                )
+            # Of a recorder that was killed.
+            self._path.unlink()
+        before = os.umask(0o177)
+        try:
+            self._socket.bind(os.fspath(self._path))
+        finally:
+            os.umask(before)
+        if group is not None:
+            os.chown(self._path, -1, group)
+        self._path.chmod(_PRIVATE_SOCKET if group is None else _GROUP_SOCKET)
+
+    def read(self, tick: Tick) -> TickRows:
+        found, self._ticked = [], tick.start
+        for _ in range(MOST_PER_TICK):
+            try:
+                datagram = self._socket.recv(MAX_BYTES + 1)
+            except BlockingIOError:
+                break
+            try:
+                # A longer one was cut.
+                if len(datagram) > MAX_BYTES:
+                    raise BadEvent("too long")
+                found.append(self._row(JobEvent.decode(datagram), tick))
+            except BadEvent:
+                self._malformed += 1
+        return event_rows(found) if found else NOTHING
+
+    def _row(self, event: JobEvent, tick: Tick) -> Events:
+        at = tick.wall if event.at is None else event.at
+        if not tick.wall - OLDEST_NS <= at <= tick.wall + FUTURE_NS:
+            raise BadEvent("its time is not of the last day")
+        # The recording's clock begins with the boot.
+        moment = max(0, tick.end - max(0, tick.wall - at))
+        return Events(
+            time=moment,
+            source=SOURCE,
+            kind=event.kind,
+            severity=KINDS[event.kind],
+            text=event.line(keep_secrets=self._keep_secrets),
+        )
+
+    def take_losses(self) -> list[Losses]:
+        count, self._malformed = self._malformed, 0
+        if not count:
+            return []
+        text = f"{count} datagrams at {self._path} were no events; see exhume event add"
+        return [Losses(self._ticked, NAME, "events-malformed", count, text)]
+
+    def close(self) -> None:
+        self._socket.close()
+        with suppress(OSError):
+            now = self._path.lstat()
+            if stat.S_ISSOCK(now.st_mode) and (now.st_dev, now.st_ino) == (self._made.st_dev, self._made.st_ino):
+                self._path.unlink()
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(os.fspath(path))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,166 @@
+"""Failures of jobs, actors and nodes from the state API of a running Ray: the HTTP of its dashboard, read with the
+standard library. What it answers is untrusted: bounded in size and time, values of any type."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from exhume.model.clock import MILLIS
+from exhume.model.errors import ExhumeError, UsageError
+from exhume.model.job_event import ACTOR_FAILED, JOB_FAILED, NODE_FAILED, JobEvent
+
+MAX_BYTES = 16 << 20
+PATIENCE_S = 10.0
+# The most that the state API lists (python/ray/util/state/common.py, RAY_MAX_LIMIT_FROM_API_SERVER).
+LIMIT = 10_000
+# Ends of actors on request (src/ray/protobuf/common.proto, ActorDiedErrorContext.Reason).
+_INTENDED = ("OUT_OF_SCOPE", "REF_DELETED", "RAY_KILL")
+# exit_actor(), and Ray's own supervisors of jobs: the answer has Ray's code for them (common.proto, WorkerExitType)
+# inside the message alone.
+_INTENDED_EXIT = re.compile(r"Worker exit type: INTENDED_")
+
+
+class RayError(ExhumeError):
+    """The state API can't be reached, or does not answer as Ray does."""
+
+
+class RayFailure(NamedTuple):
+    """A failure by its identity in Ray, which stays the same however often it is read."""
+
+    id: str
+    event: JobEvent
+
+
+@dataclass(frozen=True, slots=True)
+class RayState:
+    """The state API at an address such as http://127.0.0.1:8265."""
+
+    address: str
+
+    def __post_init__(self) -> None:
+        """Raises UsageError."""
+        parts = urlsplit(self.address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"--address {self.address}: write it as http://HOST:PORT, as ray start prints it")
+
+    def failures(self) -> list[RayFailure]:
+        """Every failure that Ray still knows. Raises RayError."""
+        readers: tuple[tuple[str, Callable[[Any], Iterator[RayFailure]]], ...] = (
+            ("/api/jobs/", job_failures),
+            (f"/api/v0/actors?detail=true&limit={LIMIT}", actor_failures),
+            (f"/api/v0/nodes?detail=true&limit={LIMIT}", node_failures),
+        )
+        return [failure for path, read in readers for failure in read(self._get(path))]
+
+    def _get(self, path: str) -> Any:
+        where = self.address.rstrip("/")
+        # No redirects and no proxies: the answer comes from where the user said.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+        try:
+            with opener.open(f"{where}{path}", timeout=PATIENCE_S) as answer:
+                content = answer.read(MAX_BYTES + 1)
+        except urllib.error.HTTPError as error:
+            raise RayError(f"{where} answered {error.code} to {path}: is it the dashboard of Ray 2?") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise RayError(f"Ray can't be reached at {where} ({reason}); name its dashboard with --address") from None
+        if len(content) > MAX_BYTES:
+            raise RayError(f"the answer of {where} to {path} is larger than {MAX_BYTES >> 20} MiB")
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError):
+            raise RayError(f"{where} does not answer like Ray to {path}; name its dashboard with --address") from None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def job_failures(answer: Any) -> Iterator[RayFailure]:
+    """From `/api/jobs/`: a list of jobs, each with its end in milliseconds."""
+    for job in _objects(answer):
+        if job.get("status") != "FAILED":
+            continue
+        name = _text(job, "submission_id") or _text(job, "job_id")
+        attributes = {
+            "job": name,
+            "entrypoint": _text(job, "entrypoint"),
+            "exit_code": _text(job, "driver_exit_code"),
+            "error": _text(job, "error_type"),
+        }
+        text = f"Ray job {name} failed: {_text(job, 'message') or 'no message'}"
+        yield RayFailure(f"job {name}", _event(JOB_FAILED, text, _millis(job.get("end_time")), attributes))
+
+
+def actor_failures(answer: Any) -> Iterator[RayFailure]:
+    """From `/api/v0/actors`. Ray does not say when an actor died; one that was ended on purpose is no failure."""
+    for actor in _objects(_listed(answer)):
+        if actor.get("state") != "DEAD":
+            continue
+        reason, message = _death(actor.get("death_cause"))
+        if reason in _INTENDED or not message or _INTENDED_EXIT.search(message):
+            continue
+        id_, name = _text(actor, "actor_id"), _text(actor, "name") or _text(actor, "class_name")
+        attributes = {
+            "actor": id_,
+            "class": _text(actor, "class_name"),
+            "job": _text(actor, "job_id"),
+            "ray_node": _text(actor, "node_id"),
+            "pid": _text(actor, "pid"),
+        }
+        yield RayFailure(f"actor {id_}", _event(ACTOR_FAILED, f"Ray actor {name} died: {message}", None, attributes))
+
+
+def node_failures(answer: Any) -> Iterator[RayFailure]:
+    """From `/api/v0/nodes`."""
+    for node in _objects(_listed(answer)):
+        message = _text(node, "state_message")
+        # A node that was drained or stopped in order says so.
+        if node.get("state") != "DEAD" or message.startswith("Expected termination"):
+            continue
+        id_, address = _text(node, "node_id"), _text(node, "node_ip")
+        text = f"Ray node {address} died: {message or 'no message'}"
+        attributes = {"ray_node": id_, "address": address}
+        yield RayFailure(f"node {id_}", _event(NODE_FAILED, text, _millis(node.get("end_time_ms")), attributes))
+
+
+def _death(cause: Any) -> tuple[str, str]:
+    """The reason and the message of whatever context there is; empty where there is none."""
+    if not isinstance(cause, Mapping):
+        return "", ""
+    for context in cause.values():
+        if isinstance(context, Mapping):
+            message = _text(context, "error_message") or _text(context, "formatted_exception_string")
+            return _text(context, "reason"), message or "no message"
+    return "", ""
+
+
+def _listed(answer: Any) -> Any:
+    """The list inside an answer of the state API: `data.result.result`."""
+    for name in ("data", "result", "result"):
+        answer = answer.get(name) if isinstance(answer, Mapping) else None
+    return answer
+
+
+def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    return (each for each in value if isinstance(each, Mapping)) if isinstance(value, list) else iter(())
+
+
+def _text(of: Mapping[str, Any], name: str) -> str:
+    value = of.get(name)
+    return "" if value is None else str(value)
+
+
+def _millis(value: Any) -> int | None:
+    """Wall nanoseconds; None where there is no time."""
+    return value * MILLIS if isinstance(value, int) and 0 < value < 1 << 42 else None
+
+
+def _event(kind: str, text: str, at: int | None, attributes: Mapping[str, str]) -> JobEvent:
+    return JobEvent(kind, text, at, attributes={name: value for name, value in attributes.items() if value})
