@@ -5,18 +5,22 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import inf
 
 import numpy as np
 
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.quotes import quote_column
 from exhume.diagnose.evidence.rows import Mask, Rows
+from exhume.model import text
 from exhume.model.clock import NANOS
 from exhume.model.finding import Entity, EntityKind, Evidence
 from exhume.model.tables import RESTART
 
 DIED = "container-die"
 UNIT_ENDED, UNIT_RESTARTED = "unit-ended", "unit-restarted"
+# Times between rows, from which on a pace is known to be regular.
+_LEAST_SPANS = 2
 # Transient units that systemd numbers, for a login or a command: each is a different thing.
 _TRANSIENT = re.compile(r"^(session-\d+|run-[ru]?[0-9a-f]+|user-runtime-dir@.*|user@.*)\.(scope|service)$")
 
@@ -156,19 +160,8 @@ def _ancestor(pid: int, parent_of: Mapping[int, int], short: set[int]) -> int:
     return pid
 
 
-_ID = re.compile(
-    r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}"  # a UUID, as systemd writes it too
-    r"|(?=[a-f]*[0-9])[0-9a-f]{12,}"  # a container's id, whole or short
-    r"|(?<![0-9A-Za-z])(?=[a-f]*[0-9])[0-9a-f]{8,11}(?![0-9A-Za-z])"
-    r"|[0-9]+(?![0-9A-Za-z])"  # a number, unless a letter follows: k8s and s6 stay what they are
-)
-_REPEATED = re.compile(r"\*(?:[-_.:]?\*)+")
-
-
-@lru_cache(maxsize=1 << 16)
-def path_pattern(path: str) -> str:
-    """The path with `*` for ids and numbers, so that 70,000 of `docker/<id>` are one line."""
-    return _REPEATED.sub("*", _ID.sub("*", path))
+# The same paths come again and again.
+path_pattern = lru_cache(maxsize=1 << 16)(text.path_pattern)
 
 
 @dataclass(frozen=True)
@@ -203,6 +196,17 @@ class Restarts:
     @property
     def entity(self) -> Entity:
         return Entity(self.kind, "" if self.kind is EntityKind.PROCESS else self.name, self.name)
+
+    @property
+    def irregularity(self) -> float:
+        """Deviation of its pace between its rows from the mean, as a part of it; infinite where there are too few. A
+        row has the ends since the last one of its kind."""
+        order = np.argsort(self.rows.wall, kind="stable")
+        spans = np.diff(self.rows.wall[order]) / NANOS
+        if len(spans) < _LEAST_SPANS or not np.all(spans > 0):
+            return inf
+        paces = self.rows.numbers("value")[order][1:] / spans
+        return float(paces.std() / paces.mean()) if paces.mean() > 0 else inf
 
     @property
     def containers(self) -> frozenset[str]:
