@@ -7,6 +7,7 @@ from tests.diagnose.incidents.recordings import SCENARIOS, STACKS, diagnosed, di
 from tests.diagnose.judged import judged
 from tests.diagnose.nodes import COMPUTING, healthy
 from tests.diagnose.scenes import Scene, at
+from tests.parts import sampled
 
 from exhume.diagnose.engine import judge
 from exhume.diagnose.evidence.case import Case
@@ -39,7 +40,7 @@ def assert_whole(accounting: Accounting) -> None:
     assert accounting.cpu.by_state and accounting.cpu.by_cause and accounting.cpu.by_owner
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", sampled(SCENARIOS))
 def test_the_times_of_real_recordings_add_up(scenario: str, tmp_path: Path) -> None:
     found = diagnosed(scenario)
     accounting = accounting_of(found)
@@ -85,6 +86,28 @@ def test_each_of_two_causes_has_its_share_of_the_lost_time(tmp_path: Path) -> No
     assert all(f"{lost[cause]:.1f} to {cause}" in accounting.text for cause in ("cfs-throttling", "zombie-memcgs"))
     assert {each.cause: each.lost_s for each in found.findings}["cfs-throttling"] == pytest.approx(6.0, abs=0.01)
     assert seconds(accounting.waiting.by_owner)[POD] == pytest.approx(6.0, abs=0.01)
+
+
+def test_waiting_is_that_of_the_threads_that_were_followed(tmp_path: Path) -> None:
+    """By their owners; what is more than they waited is that of threads which were not followed."""
+    scene = two_causes().row("processes", 0, pid=78, comm="db", cgroup="/system.slice/db.service")
+    for second in range(20, 30):
+        row = {"cpu": 2, "run_ns": 10_000_000}
+        scene.row("run_delays", second, tid=78, pid=78, comm="db", wait_ns=200_000_000, **row)
+        scene.row("run_delays", second, tid=79, pid=78, comm="db-writer", wait_ns=50_000_000, **row)
+        scene.row("run_delays", second, tid=90, pid=90, comm="cron", wait_ns=30_000_000, **row)
+        # Stopped by its quota, which counts once.
+        scene.row("run_delays", second, tid=500, pid=500, comm="shop", wait_ns=600_000_000, **row)
+        scene.row("threads", second, tid=30, comm="ksoftirqd/2", wait_ns=20_000_000, **row)
+        scene.row("run_delays", second, tid=30, pid=30, comm="ksoftirqd/2", wait_ns=20_000_000, **row)
+    accounting = accounting_of(judged(scene, tmp_path))
+    assert_whole(accounting)
+    waited = {(row.kind, row.name): row.seconds for row in accounting.waiting.by_owner}
+    assert waited[TimeKind.UNIT, "db.service"] == pytest.approx(2.5, abs=0.01)
+    assert waited[TimeKind.PROCESS, "cron"] == pytest.approx(0.3, abs=0.01)
+    assert waited[TimeKind.PROCESS, "ksoftirqd/2"] == pytest.approx(0.2, abs=0.01)
+    assert waited[TimeKind.POD, "shop/web-0"] == pytest.approx(6.0, abs=0.01)
+    assert seconds(accounting.waiting.by_owner)["unknown"] == pytest.approx(4.0 - 3.0, abs=0.1)
 
 
 def test_owners_are_pods_units_and_processes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.diagnose.incidents.recordings import HERE, SCENARIOS, STACKS, without
 from tests.diagnose.judged import judged_recording, texts_by_code
 from tests.diagnose.scenes import Scene
+from tests.parts import sampled
 
 from exhume.diagnose.engine import diagnose
 from exhume.store.read.recording import Recording
@@ -16,7 +17,7 @@ from exhume.store.read.recording import Recording
 HOT = ["do_syscall_64", "memcg_stat_show", "mem_cgroup_iter"]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", sampled(SCENARIOS))
 def test_a_recorded_incident_without_texts(scenario: str) -> None:
     recording = Recording.open(HERE / scenario)
     span = recording.span()

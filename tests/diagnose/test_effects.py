@@ -8,6 +8,7 @@ from tests.diagnose.incidents.recordings import HERE, diagnosis_of, expected, jo
 from tests.diagnose.judged import judged
 from tests.diagnose.nodes import COMPUTING
 from tests.diagnose.scenes import Scene, at
+from tests.parts import sampled
 
 from exhume.diagnose.engine import judge, weigh
 from exhume.diagnose.evidence.case import Case
@@ -26,7 +27,7 @@ def lost_by(found: Diagnosis) -> dict[str, float]:
     return {row.id: row.seconds for row in found.accounting.lost.by_cause if row.kind is TimeKind.CAUSE}
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+@pytest.mark.parametrize("pair", sampled(PAIRS), ids="+".join)
 def test_both_causes_of_a_pair_are_found_and_share_the_lost_time(pair: tuple[str, str], tmp_path: Path) -> None:
     """Recordings of two real scenarios, as one of a larger node."""
     found = diagnosis_of(joined(Recording.open(HERE / pair[0]), Recording.open(HERE / pair[1]), tmp_path))
@@ -133,3 +134,12 @@ def test_a_leak_that_grows_comes_before_a_group_at_its_own_limit(tmp_path: Path)
         scene.row("cgroups", second, hierarchy="memory", parent="", kernel=300 + count, visible=300, dying=count)
     found = judged(scene, tmp_path)
     assert [each.cause for each in found.findings[:2]] == ["zombie-memcgs", "cfs-throttling"]
+
+
+def test_a_path_that_another_focus_accounts_for_is_not_unknown(tmp_path: Path) -> None:
+    """Two troubles at once give two foci: what is a fault storm in the one is no unknown path in the other."""
+    one, other = (Recording.open(HERE / name) for name in ("fork-storm", "page-fault-storm"))
+    found = diagnosis_of(joined(one, other, tmp_path))
+    graves = [each.cause for each in found.findings if each.severity != "info"]
+    assert set(graves) == {"page-fault-storm", "fork-storm"}
+    assert "unknown-kernel-path" in [each.cause for each in found.ruled_out]

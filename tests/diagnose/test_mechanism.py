@@ -16,6 +16,7 @@ from tests.diagnose.causes.test_cause_numa_balancing import balanced
 from tests.diagnose.incidents.recordings import HERE, SCENARIOS, diagnosis_of, expected, joined
 from tests.diagnose.judged import judged
 from tests.diagnose.scenes import Scene, at
+from tests.parts import sampled
 
 from exhume.diagnose.accounting import OVERCOMMIT
 from exhume.diagnose.catalogue import catalogue
@@ -79,7 +80,7 @@ def assert_not_blamed(found: Diagnosis, cpu: int) -> None:
     assert sum(waits.get(each, 0.0) for each in {"unexplained", OVERCOMMIT, *blamed}) > 1.5
 
 
-@pytest.mark.parametrize("scenario", TROUBLES)
+@pytest.mark.parametrize("scenario", sampled(TROUBLES))
 def test_what_the_lab_made_is_not_blamed_for_another_core(scenario: str, tmp_path: Path) -> None:
     recorded = Recording.open(HERE / scenario)
     span = recorded.span()

@@ -34,6 +34,8 @@ QUOTA, STEAL = "cfs-throttling", "cpu-steal"
 # Work that competes with other work: it accounts for the waiting that no other cause does.
 OVERCOMMIT = "cpu-overcommit"
 _ROUNDED = 6
+# Of an owner: its kind, id and name.
+_Key = tuple[TimeKind, str, str]
 
 
 def _limit(name: str) -> float:
@@ -318,7 +320,7 @@ class Ledger:
         total = float(spent.sum())
         scale = min(1.0, busy / total) if total else 1.0
         comms = dict(zip(samples.pid[now].tolist(), samples.comm[now].tolist(), strict=True))
-        seconds: dict[tuple[TimeKind, str, str], float] = {}
+        seconds: dict[_Key, float] = {}
         for pid, own in zip(pids.tolist(), (spent * scale).tolist(), strict=True):
             known = case.processes.get(pid)
             owner = self._owner(known.cgroup) if known is not None else None
@@ -327,26 +329,38 @@ class Ledger:
         return _largest(seconds), total * scale
 
     def _waiters(self) -> "list[_Part]":
-        """Waiting by who waited, as far as it is recorded: throttled cgroups, and the kernel's threads of each core."""
+        """Waiting by who waited, as far as it is recorded: throttled cgroups, the kernel's threads of each core, and
+        the threads that were followed. Those that lived for a moment only are not known."""
         case, waiting = self.case, self.waiting
-        seconds: dict[tuple[TimeKind, str, str], float] = {}
-        throttling = case.now("throttling")
-        for cgroup, nanos in throttling.listed("cgroup", "throttled_ns"):
+        throttled: dict[_Key, float] = {}
+        for cgroup, nanos in case.now("throttling").listed("cgroup", "throttled_ns"):
             key = self._owner(cgroup) or (TimeKind.CGROUP, cgroup, cgroup)
-            seconds[key] = seconds.get(key, 0.0) + nanos / NANOS
-        queued = float(waiting.queued.sum())
-        threads: dict[tuple[TimeKind, str, str], float] = {}
-        for comm, nanos in case.now("threads").listed("comm", "wait_ns"):
+            throttled[key] = throttled.get(key, 0.0) + nanos / NANOS
+        followed: dict[_Key, float] = {}
+        known = set()
+        for tid, comm, nanos in case.now("threads").listed("tid", "comm", "wait_ns"):
             key = (TimeKind.PROCESS, comm, comm)
-            threads[key] = threads.get(key, 0.0) + nanos / NANOS
-        known = sum(threads.values())
-        scale = _part(queued, known)
-        for key, own in threads.items():
-            seconds[key] = seconds.get(key, 0.0) + own * scale
-        rest = _rest_rows(stolen=waiting.stolen, unknown=max(0.0, queued - known * scale))
+            followed[key] = followed.get(key, 0.0) + nanos / NANOS
+            known.add(tid)
+        for tid, pid, comm, cgroup, nanos in case.now("run_delays").listed("tid", "pid", "comm", "cgroup", "wait_ns"):
+            if tid not in known:
+                key = self._waiter(pid, comm, cgroup)
+                followed[key] = followed.get(key, 0.0) + nanos / NANOS
+        # A thread that its quota stops counts as queued once it runs again: that part is there already.
+        left = {key: max(0.0, own - throttled.get(key, 0.0)) for key, own in followed.items()}
+        queued, total = float(waiting.queued.sum()), sum(left.values())
+        scale = _part(queued, total)
+        seconds = {key: throttled.get(key, 0.0) + left.get(key, 0.0) * scale for key in throttled.keys() | left.keys()}
+        rest = _rest_rows(stolen=waiting.stolen, unknown=max(0.0, queued - total * scale))
         return [*_largest(seconds), *rest]
 
-    def _owner(self, cgroup: str | None) -> tuple[TimeKind, str, str] | None:
+    def _waiter(self, pid: int, comm: str, cgroup: str | None) -> _Key:
+        """The owner of a thread; the path of the cpu controller stands for a process that was not recorded."""
+        process = self.case.processes.get(pid)
+        path = cgroup if process is None or process.cgroup is None else process.cgroup
+        return self._owner(path) or _process(pid, comm if process is None else process.comm or comm)
+
+    def _owner(self, cgroup: str | None) -> _Key | None:
         owner = owner_of(self.case, cgroup)
         return _named(owner) if owner else None
 
@@ -359,7 +373,7 @@ class _Part:
     seconds: float
 
 
-def _named(owner: CgroupOwner) -> tuple[TimeKind, str, str]:
+def _named(owner: CgroupOwner) -> _Key:
     if owner.pod is not None:
         return TimeKind.POD, owner.pod, owner.pod_name or owner.pod
     if owner.container is not None:
@@ -367,7 +381,7 @@ def _named(owner: CgroupOwner) -> tuple[TimeKind, str, str]:
     return TimeKind.UNIT, owner.unit or "", owner.unit or ""
 
 
-def _process(pid: int, comm: str) -> tuple[TimeKind, str, str]:
+def _process(pid: int, comm: str) -> _Key:
     """Processes outside of units and containers go by their name; what interrupts the idle task is the kernel's."""
     return (TimeKind.PROCESS, comm, comm) if pid > 0 else (TimeKind.REST, "kernel", _label("rest-kernel"))
 
@@ -389,7 +403,7 @@ def _rest_rows(**seconds: float) -> list[_Part]:
     ]
 
 
-def _largest(seconds: dict[tuple[TimeKind, str, str], float]) -> list[_Part]:
+def _largest(seconds: dict[_Key, float]) -> list[_Part]:
     ordered = sorted(seconds.items(), key=lambda each: (-each[1], each[0]))
     most = int(_limit("most_owners"))
     rows = [_Part(*key, own) for key, own in ordered[:most] if own > 0]

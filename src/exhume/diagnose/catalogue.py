@@ -19,8 +19,7 @@ class Cause:
     same CPU time, this one is only an effect of it. `last`: it examines what
     the other causes leave unexplained. `outweighs_ordinary`: its functions inside an ordinary system call are what the
     time goes to, not the call. `useful`: its CPU time is work that its owner wants; only what others wait for it is
-    lost. `states` of a core are its signature where no stacks were sampled. `own_limit`: it is about a group that runs
-    into a limit that was set for it, and harms no other."""
+    lost. `states` of a core are its signature where no stacks were sampled."""
 
     id: str
     title: str
@@ -36,7 +35,6 @@ class Cause:
     outweighs_ordinary: bool = False
     useful: bool = False
     states: tuple[str, ...] = ()
-    own_limit: bool = False
 
     @cached_property
     def names(self) -> Names:

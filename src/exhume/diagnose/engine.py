@@ -12,7 +12,9 @@ from exhume.diagnose.catalogue import catalogue, thresholds
 from exhume.diagnose.causes import examiners
 from exhume.diagnose.evidence.builder import Found, rule_out
 from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.facts.changes import with_changes
 from exhume.diagnose.facts.owners import with_names
+from exhume.diagnose.failures import explained_failures
 from exhume.diagnose.focus import find_foci
 from exhume.diagnose.symptoms import Symptom, find_symptoms, is_made_by
 from exhume.model.clock import Window
@@ -33,6 +35,7 @@ from exhume.store.read.cached import CachedRecording
 from exhume.store.read.recording import Recording
 
 Progress = Callable[[float], None]
+UNKNOWN_PATH = "unknown-kernel-path"
 
 
 def _limit(name: str) -> float:
@@ -56,14 +59,19 @@ def diagnose(
             other = best.get(each.finding.cause)
             if other is None or _certainty(each.finding) > _certainty(other[1].finding):
                 best[each.finding.cause] = one, each
+    against: dict[str, RuledOut] = {}
+    known = _known_elsewhere([each.finding for _, each in best.values()])
+    if known is not None:
+        against[UNKNOWN_PATH] = rule_out(UNKNOWN_PATH, "explained", by=known.cause, summary=known.summary)
+        del best[UNKNOWN_PATH]
     most = max((_effect(one, each) for one, each in best.values()), default=0.0)
-    ranked = _own_limits_last(sorted(best.values(), key=lambda pair: _rank(pair[0], pair[1], most)))
+    harmed = any(_harms_node(each) for _, each in best.values())
+    ranked = sorted(best.values(), key=lambda pair: _rank(pair[0], pair[1], most, harmed=harmed))
     ranked = _overcommit_after_causes(ranked)
     symptoms = [symptom for one in judged for symptom in one.symptoms]
     findings = [_complete(one, each) for one, each in ranked]
     # The time in the headline is that of the finding in the headline.
     head = ranked[0][0] if ranked and ranked[0][1].finding.severity is not Severity.INFO else judged[0]
-    against: dict[str, RuledOut] = {}
     for reason in (each for one in judged for each in one.ruled_out):
         against.setdefault(reason.cause, reason)
     return Diagnosis(
@@ -77,6 +85,7 @@ def diagnose(
         baseline=(head.case.baseline.since, head.case.baseline.until),
         symptoms=[symptom.link for symptom in symptoms],
         accounting=head.ledger.accounting() if len(head.case.now("cpu")) else None,
+        failures=explained_failures(recording, findings),
     )
 
 
@@ -129,8 +138,23 @@ def _complete(one: Judged, each: Found) -> Finding:
     """The finding with names, comparisons, symptoms, and what was lost to it."""
     case, finding = one.case, with_comparison(one.case, with_names(one.case, each.finding))
     finding = with_symptoms(finding, _made(case, each, one.symptoms))
+    if finding.severity is not Severity.INFO:
+        finding = with_changes(case, finding)
     lost = round(one.ledger.lost_to(finding.cause), 3)
     return replace(finding, lost_s=lost, focus=(case.focus.since, case.focus.until))
+
+
+def _known_elsewhere(found: list[Finding]) -> Finding | None:
+    """The finding of another focus that says what a path is which no cause accounts for in its own: it is about the
+    same process, and the function is its own or one of its signature."""
+    path = next((each for each in found if each.cause == UNKNOWN_PATH), None)
+    if path is None or path.culprit.comm is None or path.culprit.function is None:
+        return None
+    comm, function = path.culprit.comm, path.culprit.function
+    known = (each for each in found if each.culprit.comm == comm and not catalogue()[each.cause].last)
+    return next(
+        (each for each in known if function == each.culprit.function or function in catalogue()[each.cause].names), None
+    )
 
 
 def _certainty(finding: Finding) -> tuple[float, float]:
@@ -143,13 +167,22 @@ def _effect(one: Judged, each: Found) -> float:
     return lost if each.mask.any() else max(lost, each.weight)
 
 
-def _rank(one: Judged, each: Found, most: float) -> tuple[float, ...]:
-    """Severity first, and what the node feels before what only one workload does; then confidence by effect, where the
-    largest effect counts whole."""
+def _rank(one: Judged, each: Found, most: float, *, harmed: bool) -> tuple[float, ...]:
+    """Severity first, and what the node feels before what only one group does; then confidence by effect, where the
+    largest effect counts whole. A group at its own limit is never above what harms the node by more than the time it
+    takes (kills, loops, leaks), however critical that is for the group."""
     finding, least = each.finding, _limit("least_weight")
     weight = least + (1 - least) * (_effect(one, each) / most if most else 1.0)
-    by_workload = float(finding.scope is Scope.WORKLOAD)
-    return -finding.severity.rank, by_workload, -finding.confidence * weight, -finding.confidence
+    of_group = finding.scope is not Scope.NODE
+    severity = Severity.WARNING if of_group and harmed and finding.severity is Severity.CRITICAL else finding.severity
+    return -severity.rank, float(of_group), -finding.confidence * weight, -finding.confidence
+
+
+def _harms_node(each: Found) -> bool:
+    """Whether it harms the node by more than the time it takes."""
+    if each.finding.scope is not Scope.NODE or each.finding.severity is Severity.INFO:
+        return False
+    return each.finding.cause in thresholds("engine")["not_by_time"] or not each.mask.any()
 
 
 def _overcommit_after_causes(ranked: list[tuple[Judged, Found]]) -> list[tuple[Judged, Found]]:
@@ -169,26 +202,6 @@ def _overcommit_after_causes(ranked: list[tuple[Judged, Found]]) -> list[tuple[J
     ]
     after = [place for place in range(at, len(ranked)) if place not in before]
     return [ranked[place] for place in (*range(at), *before, *after)]
-
-
-def _own_limits_last(ranked: list[tuple[Judged, Found]]) -> list[tuple[Judged, Found]]:
-    """A group that runs into its own limit is that group's trouble: it comes after what harms the node, which is what
-    is critical, and what harms by more than the time it takes (kills, loops, leaks)."""
-    last = max((place for place, (_, each) in enumerate(ranked) if _harms_node(each)), default=-1)
-
-    def place_of(place: int) -> tuple[int, bool]:
-        own = catalogue()[ranked[place][1].finding.cause].own_limit
-        return (max(place, last), True) if own else (place, False)
-
-    return [ranked[place] for place in sorted(range(len(ranked)), key=place_of)]
-
-
-def _harms_node(each: Found) -> bool:
-    if catalogue()[each.finding.cause].own_limit or each.finding.severity is Severity.INFO:
-        return False
-    if each.finding.severity is Severity.CRITICAL:
-        return True
-    return each.finding.cause in thresholds("engine")["not_by_time"] or not each.mask.any()
 
 
 def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Found], list[RuledOut]]:
@@ -314,7 +327,7 @@ def with_comparison(case: Case, finding: Finding) -> Finding:
 def _verdict(cases: list[Case], findings: list[Finding], symptoms: list[Symptom]) -> Verdict:
     if not any(len(case.now("cpu")) for case in cases):
         return Verdict.UNKNOWN
-    severities = {finding.severity for finding in findings if finding.scope is Scope.NODE} | {
+    severities = {finding.severity for finding in findings if finding.scope is not Scope.WORKLOAD} | {
         symptom.severity for symptom in symptoms if symptom.kind in ("log", "ksoftirqd")
     }
     # A core in the kernel is severe by itself, unless a finding says what it does: then that one's severity counts.

@@ -25,9 +25,11 @@ class Severity(StrEnum):
 
 
 class Scope(StrEnum):
-    """Whose trouble it is: the whole node's, or that of one workload, which others don't feel."""
+    """Whose trouble it is: the whole node's, or that of a group of processes that runs into a limit of its own, which
+    others don't feel; such a group is one workload (a container, a pod, a unit), or holds several."""
 
     NODE = "node"
+    GROUP = "group"
     WORKLOAD = "workload"
 
 
@@ -357,11 +359,24 @@ class Accounting:
 
 
 @dataclass(frozen=True, slots=True)
+class JobFailure:
+    """A failure that another program reported, and the cause of the finding that explains it. `after_s` is the time
+    from the beginning of that finding."""
+
+    at: Wall
+    kind: str
+    text: str
+    cause: str
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The answer. `verdict` is on the node: findings about a workload alone don't change it. `window` is the requested
     time, `focus` the part of it that the findings are about, `baseline` the calm time that it was compared with, empty
     where there is none (wall nanoseconds, half-open). `symptoms` are listed whether a cause explains them or not.
-    `accounting` says where the time of the focus went; None where nothing was recorded."""
+    `accounting` says where the time of the focus went; None where nothing was recorded. `failures` are those of jobs
+    that the findings explain."""
 
     node: str
     window: tuple[int, int]
@@ -373,6 +388,7 @@ class Diagnosis:
     baseline: tuple[int, int] = (0, 0)
     symptoms: list[Link] = field(default_factory=list)
     accounting: Accounting | None = None
+    failures: list[JobFailure] = field(default_factory=list)
 
     def seen_from(self, here: str) -> "Diagnosis":
         """The same with the node's name on each command that has to be run there, where `here` is another node."""

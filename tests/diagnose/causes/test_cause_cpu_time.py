@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 from tests.diagnose.judged import judged_recording
 from tests.diagnose.nodes import healthy
-from tests.diagnose.scenes import Scene
+from tests.diagnose.scenes import Scene, at
 
+from exhume.diagnose.engine import judge
+from exhume.diagnose.evidence.case import Case
+from exhume.model.clock import Window
 from exhume.model.finding import Diagnosis, Finding
 
 ID = "5a" * 32
@@ -102,6 +105,18 @@ def test_one_that_is_always_stopped_lives_with_it(tmp_path: Path) -> None:
     scene.core(1, 70, 80, system=900)
     told = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
     assert told is not None and told.severity == "warning"
+
+
+def test_one_that_is_throttled_as_always_does_not_hide_a_new_one(tmp_path: Path) -> None:
+    """All that are slowed are named: the new one first, a group above it is the same."""
+    scene = throttle(Scene(seconds=40), 0, 40, throttled=10, cgroup="/batch/always")
+    throttle(scene, 20, 30, throttled=8, cgroup="/shop/new")
+    throttle(scene, 20, 30, throttled=7, cgroup="/shop")
+    case = Case(scene.write(tmp_path), Window(at(20), at(30)), Window(at(0), at(19)))
+    [finding] = [each.finding for each in judge(case).found if each.finding.cause == "cfs-throttling"]
+    assert finding.culprit.cgroup == "/shop/new"
+    others = [link.entities[0].id for link in finding.chain if link.code == "cfs-throttling.also"]
+    assert others == ["/batch/always"]
 
 
 def test_now_and_then_is_worth_knowing_at_most(tmp_path: Path) -> None:

@@ -384,6 +384,53 @@ def test_the_same_command_that_fails_each_time_is_a_warning_whatever_it_costs(tm
     assert "main.py" in finding.summary and "exit code 3" in finding.summary
 
 
+def polls(scene: Scene, ends: list[tuple[float, int, float]], above: int = 1) -> Scene:
+    """One command that fails each time: when, whose child it was, and how often it had ended since the last time."""
+    for number, (second, parent, times) in enumerate(ends):
+        more = {"comm": "curl", "pid": 3_000 + number, "value": times, "exit_code": 22}
+        scene.event(second, "restart", "curl was started 4 times", "warning", source="recorder", **more)
+        command = "curl -fsS http://127.0.0.1:8080/healthz"
+        scene.row("processes", second - 1, pid=3_000 + number, ppid=parent, comm="curl", cmdline=command)
+        scene.row("processes", second - 1, pid=parent, ppid=above, comm="sh", cmdline=f"sh step-{parent}.sh")
+    return scene
+
+
+STEADY = [12.0, 20.0, 28.0, 36.0]
+
+
+@pytest.mark.parametrize(
+    ("ends", "severity"),
+    [
+        pytest.param([(at, 40, 4.0) for at in STEADY], "warning", id="one-parent"),
+        pytest.param([(at, 40 + place, 4.0) for place, at in enumerate(STEADY)], "warning", id="a-wrapper-each"),
+        pytest.param([(at, 40 + place % 2, 4.0) for place, at in enumerate(STEADY)], "info", id="two-scripts"),
+        pytest.param([(at, 1, 4.0) for at in STEADY], "info", id="left-to-init"),
+        pytest.param([(12.0, 40, 4.0), (17.0, 40, 20.0), (36.0, 40, 3.0), (41.0, 40, 1.0)], "info", id="irregular"),
+        pytest.param([(12.0, 40, 4.0), (20.0, 40, 4.0)], "info", id="too-short"),
+    ],
+)
+def test_a_command_that_fails_each_time_needs_a_supervisor_that_starts_it_at_a_pace(
+    tmp_path: Path, ends: list[tuple[float, int, float]], severity: str
+) -> None:
+    scene = polls(Scene(cores=96, seconds=60), ends, above=30)
+    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None and finding.severity == severity
+
+
+def test_what_others_of_its_name_burn_is_not_its_cost(tmp_path: Path) -> None:
+    ends = [(at, 40 + place % 2, 4.0) for place, at in enumerate(STEADY)]
+    scene = polls(Scene(cores=4, seconds=60), ends, above=30)
+    scene.row("processes", 5.0, pid=77, ppid=1, comm="curl", cmdline="curl -T dump.sql sftp://backup/")
+    scene.stack(2, 0, 60, 0.5, "curl", 77, IMPORT).core(2, 0, 60, user=510)
+    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None and finding.severity == "info"
+    own = polls(Scene(cores=4, seconds=60), ends, above=30)
+    for place, second in enumerate(STEADY):
+        own.stack(2, int(second) - 3, int(second), 0.5, "curl", 3_000 + place, IMPORT)
+    finding = told(judged_recording(own.write(tmp_path / "own"), own.window))
+    assert finding is not None and finding.severity == "warning"
+
+
 @pytest.mark.root
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [pytest.param("subshell", marks=pytest.mark.long), "script"])

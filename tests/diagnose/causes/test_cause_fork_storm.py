@@ -56,6 +56,26 @@ def test_it_is_critical_where_the_softirqs_of_that_core_wait(tmp_path: Path) -> 
     assert judged_recording(scene.write(tmp_path), scene.window).findings[0].severity == "critical"
 
 
+def test_what_many_parents_start_as_always_is_no_storm_on_a_full_node(tmp_path: Path) -> None:
+    """Where threads queue for every core, a part of one is enough; birth and death of the usual processes is not."""
+
+    def crowded(before: int, now: int) -> Scene:
+        scene = calm(Scene(cores=2, seconds=30), forks=before).node(12, 22, forks=now)
+        for cpu in range(2):
+            scene.core(cpu, 12, 22, user=700, system=300, wait_ns=6_000_000_000)
+        for second in range(12, 22):
+            for n in range(12):
+                pid = 10_000 + second * 100 + n
+                scene.row("processes", second, pid=pid, ppid=700 + n, comm="step")
+                scene.stack(n % 2, second, second + 1, 0.05, "step", pid, (EXITS, FAULT, EXEC)[n % 3])
+        return scene
+
+    usual = judged_recording((scene := crowded(130, 200)).write(tmp_path / "usual"), scene.window)
+    assert only(usual, "fork-storm") is None and reason(usual, "fork-storm") == "fork-storm.usual"
+    risen = judged_recording((scene := crowded(30, 200)).write(tmp_path / "risen"), scene.window)
+    assert only(risen, "fork-storm") is not None
+
+
 def test_one_core_of_96_is_found(tmp_path: Path) -> None:
     scene = storm(calm(Scene(cores=96, seconds=20), forks=800), 61, 10, 16)
     top = judged_recording(scene.write(tmp_path), scene.window).findings[0]

@@ -47,6 +47,19 @@ def test_packets_of_a_local_sender_on_another_core(tmp_path: Path) -> None:
     assert any("40,000 packets were dropped" in text for text in told)
 
 
+@pytest.mark.parametrize(("waiting", "found"), [(6_000_000_000, True), (0, False)])
+def test_where_threads_queue_for_every_core_a_ksoftirqd_gets_its_turn_only(
+    tmp_path: Path, waiting: int, found: bool
+) -> None:
+    scene = Scene(cores=2, seconds=40)
+    for cpu in range(2):
+        scene.core(cpu, 0, 40, user=560, wait_ns=waiting).stack(cpu, 0, 40, 0.56, "job", 700 + cpu, ["job:main"])
+    scene.core(1, 20, 30, softirq=400).stack(1, 20, 30, 0.4, "ksoftirqd/1", 19, [*KSOFTIRQD, *FORWARD])
+    finding = softirq_find(judged(scene, tmp_path))
+    assert (finding is not None) is found
+    assert finding is None or finding.severity == "warning"
+
+
 def test_who_always_sends_is_not_the_sender_of_the_storm(tmp_path: Path) -> None:
     scene = storm(Scene(), 1, [*KSOFTIRQD, *FORWARD])
     scene.core(2, 0, 40, system=500).stack(2, 0, 40, 0.5, "replicator", 800, SENDING)

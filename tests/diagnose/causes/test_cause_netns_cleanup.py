@@ -53,6 +53,37 @@ def test_many_short_lived_makers_share_a_name(tmp_path: Path) -> None:
     assert named["netns-cleanup.cleaner"] == ["kworker/u8:1"]
 
 
+def children(maker_share: float) -> Scene:
+    """A parent that forks a child for each namespace: most of so short a life is its birth and death."""
+    scene = Scene().core(1, 20, 30, system=850, user=50).node(0, 20, forks=20).node(20, 30, forks=600)
+    scene.row("processes", 1, pid=700, ppid=1, start=0, comm="sandboxer", cmdline="/opt/sandboxer")
+    scene.stack(1, 20, 30, 0.2, "sandboxer", 700, ["do_syscall_64", "kernel_clone", "copy_process", "dup_mm"])
+    ending = ["do_syscall_64", "__x64_sys_exit_group", "do_exit", "mmput", "exit_mmap"]
+    for second in range(20, 30):
+        for child in range(20):
+            pid = 10_000 + second * 100 + child
+            scene.row("processes", second, pid=pid, ppid=700, comm="sandboxer")
+            making = child < round(20 * maker_share)
+            scene.stack(1, second, second + 1, 0.02, "sandboxer", pid, MAKING if making else ending)
+    scene.stack(1, 20, 30, 0.08, "kworker/u8:1+netns", 60, WORKER)
+    return scene
+
+
+def test_children_that_are_started_for_a_namespace_each_are_no_fork_storm(tmp_path: Path) -> None:
+    """Neither the rate of forks decides nor that their birth takes more than the namespaces do."""
+    found = judged(children(0.3), tmp_path)
+    top = found.findings[0]
+    assert (top.cause, top.severity, top.culprit.comm) == ("netns-cleanup", "warning", "sandboxer")
+    assert "netns-cleanup.children" in [link.code for link in top.chain]
+    assert "fork-storm" not in [each.cause for each in found.findings]
+    assert [each.code for each in found.ruled_out if each.cause == "fork-storm"] == ["shared.explained"]
+
+
+def test_a_few_namespaces_do_not_explain_a_fork_storm(tmp_path: Path) -> None:
+    found = judged(children(0.05), tmp_path)
+    assert found.findings[0].cause == "fork-storm" and find(found) is None
+
+
 def test_one_namespace_per_process_is_reported_once(tmp_path: Path) -> None:
     """Sandboxes: a process and a namespace at once, so that its birth holds the namespace's."""
     birth = ["do_syscall_64", "kernel_clone", "copy_process", "create_new_namespaces", "copy_net_ns", "setup_net"]

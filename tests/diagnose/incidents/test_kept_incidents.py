@@ -18,6 +18,7 @@ from tests.diagnose.incidents.recordings import (
     grave,
     without,
 )
+from tests.parts import sampled
 
 from exhume.lab.scenarios import SCENARIOS as PLAYED
 from exhume.model.finding import Role, Severity
@@ -67,7 +68,7 @@ def test_what_is_quoted_is_recorded(scenario: str):
     assert untrue(Recording.open(HERE / scenario), diagnosed(scenario)) == []
 
 
-@pytest.mark.parametrize("scenario", TROUBLES)
+@pytest.mark.parametrize("scenario", sampled(TROUBLES))
 def test_without_stacks_it_is_less_sure_and_says_so(scenario: str, tmp_path: Path):
     whole = diagnosed(scenario).findings[0]
     blind = diagnosis_of(without(scenario, STACKS, tmp_path))
@@ -84,7 +85,7 @@ def test_without_stacks_it_is_less_sure_and_says_so(scenario: str, tmp_path: Pat
     )
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("scenario", sampled(SCENARIOS))
 @pytest.mark.parametrize(
     "tables", [("events",), ("cgroups", "cgroup_events"), ("node",), ("threads",), ("throttling",)]
 )
@@ -113,7 +114,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
+@pytest.mark.parametrize("pair", sampled(PAIRS), ids="+".join)
 def test_two_causes_at_once_are_two_findings(pair: tuple[str, str], tmp_path: Path):
     causes = {expected(scenario)["expected"] for scenario in pair}
     found = diagnosis_of(both(*pair, tmp_path))

@@ -51,7 +51,8 @@ def zombie_memcgs(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     # it: in reclaim of pages they take a hundredth.
     steps = case.load_of(walk.mask & samples.holding(ZOMBIES.group("steps"))).cores
     walked = walk.cores >= ZOMBIES.limit("walk_part") * case.load(ZOMBIES.names).cores
-    hot = walk.peak >= ZOMBIES.limit("core_share") and walked and steps >= ZOMBIES.limit("steps_part") * walk.cores
+    hot = walk.peak >= ZOMBIES.limit("core_share") * case.turn and walked
+    hot = hot and steps >= ZOMBIES.limit("steps_part") * walk.cores
     if counts is None or counts.dying is None:
         if not hot or walk.peak < ZOMBIES.limit("core_share_uncounted"):
             return builder.rule_out("uncounted-idle", tracked=None if counts is None else counts.kernel)
@@ -256,7 +257,7 @@ def cgroup_excess(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     walk = case.load_of(walking)
     # Whether a process was busy with them: by a core's time, or by its own where it has to share the core.
     shared = walk.peak >= EXCESS.limit("shared_core") and case.hold(walk).owner_part >= EXCESS.limit("own_part")
-    hot = walk.peak >= EXCESS.limit("core_share") or shared
+    hot = walk.peak >= EXCESS.limit("core_share") * case.turn or shared
     seen = counts.visible is not None
     agent = None if hot else _find_agent(case, walking)
     if not seen and not hot and agent is None:

@@ -45,12 +45,22 @@ class Throttled:
     before: float | None
     rows: Rows
 
+    @property
+    def is_risen(self) -> bool:
+        """Whether it is more than usual: one that is always throttled runs as its owner chose the quota."""
+        return self.before is None or self.share >= QUOTA.limit("rise") * self.before
+
+    @property
+    def is_slowed(self) -> bool:
+        return self.share >= QUOTA.limit("slowed_share") and self.seconds >= QUOTA.limit("seconds")
+
 
 @examines(QUOTA)
 def cfs_throttling(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
-    worst = _most_throttled(case)
-    if worst is None:
+    throttled = _throttled_cgroups(case)
+    if not throttled:
         return builder.rule_out("none")
+    worst = throttled[0]
     cgroup, match = Entity(EntityKind.CGROUP, worst.cgroup, worst.cgroup), (("cgroup", worst.cgroup),)
     if worst.share < QUOTA.limit("reported_share"):
         return builder.rule_out("usual", cgroup=cgroup, share=worst.share)
@@ -70,6 +80,7 @@ def cfs_throttling(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     stopped = (worst.rows.total("throttled_ns") or 0) / NANOS
     quote = quote_column(worst.rows, "throttled_ns", "sum", "ns", match=match)
     builder.add(Role.CULPRIT, "stopped", quote, strength="weak", stopped=stopped, seconds=case.focus.seconds)
+    _add_others(builder, case, worst, throttled)
     cpu = case.now("cpu")
     spans = cpu.numbers("span_ms")
     seconds = float(spans.sum()) / 1000 / max(1, len(np.unique(cpu.cpu)))
@@ -81,13 +92,11 @@ def cfs_throttling(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     container, pod_id = owner.container or culprit.container, owner.pod or culprit.pod
     culprit = replace(culprit, cgroup=worst.cgroup, container=container, pod=pod_id)
     severity, mostly = Severity.INFO, QUOTA.limit("most_periods")
-    if worst.share >= QUOTA.limit("slowed_share") and worst.seconds >= QUOTA.limit("seconds"):
-        # A cgroup that is always throttled runs as its owner chose the quota.
-        risen = worst.before is None or worst.share >= QUOTA.limit("rise") * worst.before
+    if worst.is_slowed:
         stands = worst.share >= mostly and worst.seconds >= QUOTA.limit("starved_seconds")
         room = idle >= QUOTA.limit("idle_cores")
-        severity = Severity.CRITICAL if stands and risen and room else Severity.WARNING
-    scope = Scope.WORKLOAD if is_workload(worst.cgroup) else Scope.NODE
+        severity = Severity.CRITICAL if stands and worst.is_risen and room else Severity.WARNING
+    scope = Scope.WORKLOAD if is_workload(worst.cgroup) else Scope.GROUP
     if scope is Scope.WORKLOAD:
         # A limit of its own slows the workload that has it, and no other: the node is well.
         severity = min(severity, Severity.WARNING, key=lambda each: each.rank)
@@ -103,7 +112,27 @@ def cfs_throttling(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     )
 
 
-def _most_throttled(case: Case) -> Throttled | None:
+def _add_others(builder: EvidenceBuilder, case: Case, worst: Throttled, throttled: list[Throttled]) -> None:
+    """Name the other cgroups that are slowed, but for those above or below the worst: they are the same processes."""
+    named = [worst]
+    for each in throttled[1:]:
+        related = any(_is_above(each.cgroup, other.cgroup) or _is_above(other.cgroup, each.cgroup) for other in named)
+        if not each.is_slowed or related or len(named) > QUOTA.limit("most_others"):
+            continue
+        named.append(each)
+        match = (("cgroup", each.cgroup),)
+        quotes = [quote_column(each.rows, column, "sum", match=match) for column in ("throttled", "periods")]
+        values = {"cgroup": Entity(EntityKind.CGROUP, each.cgroup, each.cgroup), "share": each.share}
+        values |= {"where": owner_of(case, each.cgroup) or None, "before": each.before}
+        builder.add(Role.CULPRIT, "also", *quotes, values=values)
+
+
+def _is_above(one: str, other: str) -> bool:
+    return f"{other}/".startswith(f"{one.rstrip('/')}/")
+
+
+def _throttled_cgroups(case: Case) -> list[Throttled]:
+    """The throttled cgroups: those that are slowed more than usual first, then those that stood longest."""
     rows, usual_time = case.now("throttling"), case.baseline
     if usual_time.empty:
         # A cgroup that is always throttled has no calm time: what was recorded before or after has to do.
@@ -123,7 +152,7 @@ def _most_throttled(case: Case) -> Throttled | None:
         shares = own.numbers("throttled") / np.maximum(own.numbers("periods"), 1)
         seconds = float((shares >= QUOTA.limit("most_periods")).sum())
         found.append(Throttled(cgroup, _over(own, case.focus.seconds), seconds, usual, own))
-    return max(found, key=lambda each: (each.seconds, each.share), default=None)
+    return sorted(found, key=lambda each: (not (each.is_slowed and each.is_risen), -each.seconds, -each.share))
 
 
 def _over(rows: Rows, seconds: float) -> float:

@@ -1,6 +1,7 @@
 """The same program is started again and again, seconds after it ended."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan
 
@@ -21,11 +22,14 @@ from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, Ru
 CAUSE = catalogue()["crash-loop"]
 _UNIT = re.compile(r"([^/]+\.service)(?:/|$)")
 _COMMAND_WIDTH, _SHORT_WIDTH = 160, 60
+# A supervisor may start a script that starts a subshell that starts the program.
+_GENERATIONS = 4
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop as far as it is known: by its cgroups, by its ends, or by both."""
+    """A loop as far as it is known: by its cgroups, by its ends, or by both. `pids` are processes of it; `supervisor`
+    is the one process that started all of them, None where none is known to have."""
 
     cgroups: Series | None
     restarts: Restarts | None
@@ -33,6 +37,8 @@ class Loop:
     commands: tuple[str, ...]
     # Of what loops, where it is a container of a pod.
     owner: CgroupOwner = NO_OWNER
+    pids: frozenset[int] = frozenset()
+    supervisor: int | None = None
 
     @property
     def failed(self) -> bool:
@@ -97,6 +103,9 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     seconds = CAUSE.limit("seconds")
     churn = case.recorded("cgroup_events", seconds)
     restarts = find_restarts(case.recorded("events", seconds), CAUSE.limit("least_ends"))
+    # The recorder follows no faster loop: what ends more often under one name is what several scripts call.
+    fastest = CAUSE.limit("fastest_s")
+    restarts = [each for each in restarts if not each.is_program or (each.interval_s or fastest) >= fastest]
     restarts += _slow_pods(case, {each.name for each in restarts})
     series = [each for each in series_of_cgroups(churn) if _is_steady(each)]
     loops = [loop for each in series if (loop := _of_cgroups(case, each, restarts)) is not None]
@@ -206,7 +215,32 @@ def _of_restarts(case: Case, restarts: Restarts) -> Loop:
     own = [known for known in own if known.pid in failed] or own
     known = next((each for each in reversed(own) if each.cmdline), own[-1] if own else None)
     commands = tuple(each.cmdline for each in own if each.cmdline)
-    return Loop(None, restarts, known, commands, _pod_of(restarts))
+    supervisor, pids = _family(case, restarts.name, failed) if restarts.is_program else (None, frozenset())
+    return Loop(None, restarts, known, commands, _pod_of(restarts), pids, supervisor)
+
+
+def _family(case: Case, name: str, failed: set[int]) -> tuple[int | None, frozenset[int]]:
+    """The nearest process above all of those that failed, and the processes of their name below it. They have one
+    parent, or a wrapper each; several parents of several are several scripts that a third process started. Init adopts
+    what its parent left behind, and starts no loop."""
+    rows = case.recorded("processes", CAUSE.limit("seconds"))
+    parents = {pid: ppid for pid, ppid in rows.listed("pid", "ppid") if ppid is not None}
+    lines = [_ancestors(pid, parents) for pid in sorted(failed) if pid in parents]
+    nearest = len({line[0] for line in lines if line})
+    several = len(lines) > 1 and nearest in (1, len(lines))
+    shared = [pid for pid in lines[0] if all(pid in line for line in lines)] if several else []
+    supervisor = shared[0] if shared else None
+    named = {pid for pid, comm in rows.listed("pid", "comm") if comm == name}
+    below = {pid for pid in named if supervisor is not None and supervisor in _ancestors(pid, parents)}
+    return supervisor, frozenset(failed | below)
+
+
+def _ancestors(pid: int, parents: Mapping[int, int]) -> list[int]:
+    """The processes above one, the nearest first, without init."""
+    found: list[int] = []
+    while len(found) < _GENERATIONS and (pid := parents.get(pid, 0)) > 1 and pid not in found:
+        found.append(pid)
+    return found
 
 
 def _pod_of(restarts: Restarts | None) -> CgroupOwner:
@@ -287,13 +321,22 @@ def _quotes(loop: Loop) -> list[Evidence]:
 
 
 def _load(case: Case, loop: Loop) -> Load:
-    """The CPU time of what is started, as far as it was sampled."""
+    """The CPU time of what is started, as far as it was sampled. Below a supervisor, others of its name are not it: a
+    process of a moment has no row, and counts where it is not known to be older."""
+    samples = case.samples
     names = {loop.known.comm if loop.known else None, loop.restarts.name if loop.restarts else None}
-    return case.load_of(case.samples.of_comms({name for name in names if name}))
+    mask = samples.of_comms({name for name in names if name})
+    if not loop.is_managed and loop.pids:
+        others = [pid for pid, known in case.processes.items() if known.comm in names and pid not in loop.pids]
+        mask &= ~np.isin(samples.pid, others)
+    return case.load_of(mask)
 
 
 def _severity(loop: Loop, load: Load) -> Severity:
-    """A loop starves no other work by itself: a warning where it is known to be one and is fast or costs something."""
+    """A loop starves no other work by itself: a warning where it is known to be one and is fast or costs something.
+
+    A command that fails each time may as well be a script's question ("is it up yet?"): it has to be one process that
+    starts it again, at a regular pace, or it has to cost something."""
     interval = loop.interval_s
     if interval is not None and interval > CAUSE.limit("slow_s"):
         return Severity.INFO
@@ -303,7 +346,9 @@ def _severity(loop: Loop, load: Load) -> Severity:
     known = loop.is_managed and (loop.failed or (loop.is_one_thing and hurried))
     costs = loop.failed and load.cores >= CAUSE.limit("burns_share")
     # The same command that fails each time, for as long as it was looked at, is not done.
-    lasts = loop.failed and loop.is_one_thing and loop.restarts is not None and len(loop.restarts.rows) > 1
+    restarts = loop.restarts
+    lasts = loop.failed and loop.is_one_thing and loop.supervisor is not None
+    lasts = lasts and restarts is not None and restarts.irregularity <= CAUSE.limit("regular")
     return Severity.WARNING if known or costs or lasts else Severity.INFO
 
 

@@ -41,6 +41,8 @@ def fork_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if case.load_of(births).cores < CAUSE.limit("births_part") * load.cores:
         return builder.rule_out("other-work")
     forker = _forker(case, brief)
+    if _is_usual(case, forker, rate):
+        return builder.rule_out("usual", rate=rate)
     # One core, or one parent's doing, or a good part of the node: spread thin over many cores and programs it is what
     # a node does.
     least = CAUSE.limit("core_share") * case.turn
@@ -98,6 +100,15 @@ def _found(  # noqa: PLR0917
     key, target = "summary-costly" if costly else "summary", "PID" if culprit.pid is None else str(culprit.pid)
     values = {"who": main.entity if main is not None else None, "rate": rate, "together": load.together}
     return builder.found(severity, key, culprit=culprit, load=storm, target=target, values=values)
+
+
+def _is_usual(case: Case, forker: Owner | None, rate: float | None) -> bool:
+    """Whether programs of many parents start about as many processes as before, and not many: a node that is full of
+    work is slower at that, which is no storm."""
+    usual = case.before("node").per_second("forks")
+    if rate is None or usual is None or (forker is not None and forker.part >= CAUSE.limit("forker_part")):
+        return False
+    return rate < min(CAUSE.limit("many_forks"), CAUSE.limit("rise") * usual)
 
 
 def _part(case: Case, load: Load, lives: Mask) -> float:

@@ -40,8 +40,10 @@ INTERRUPTED = ("irq", "softirq")
 def softirq_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if not case.has_stacks:
         return _softirqs_by_counters(builder, case)
-    load = on_hot_cores(case, SOFTIRQ.functions, SOFTIRQ.limit("core_share"))
-    if load.peak < SOFTIRQ.limit("core_share"):
+    # A ksoftirqd gets its turn like any other thread.
+    least = SOFTIRQ.limit("core_share") * case.turn
+    load = on_hot_cores(case, SOFTIRQ.functions, least)
+    if load.peak < least:
         return builder.rule_out("share", peak=load.peak)
     if not load.is_new and load.peak < SOFTIRQ.limit("always_share"):
         return builder.rule_out("usual", peak=load.peak, cpu=load.cpu)
@@ -53,7 +55,7 @@ def softirq_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     entered, plumbing = next((i for i, name in enumerate(path) if name in SOFTIRQ.names), 0), SOFTIRQ.group("plumbing")
     below = [name for name in through if name in path[entered:] and name not in plumbing]
     function = below[-1] if below else SOFTIRQ.groups[vector][0]
-    most, whole = SOFTIRQ.limit("most_strength"), SOFTIRQ.limit("whole_core")
+    most, whole = SOFTIRQ.limit("most_strength"), SOFTIRQ.limit("whole_core") * case.turn
     values: dict[str, object] = {"vector": vector.replace("-", " "), "function": function}
     strength = min(most, most * load.peak / whole)
     quote = quote_share(case, load, SOFTIRQ.functions)

@@ -2,7 +2,8 @@
 namespaces that come and go by the dozen a second."""
 
 import re
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,14 +11,17 @@ from exhume.diagnose.catalogue import Cause, catalogue
 from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import log_lines, quote_column, quote_event
+from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.evidence.stack_cause import HotPath, hot_path
+from exhume.diagnose.facts.forecasts import count_forecast, memory_forecast
+from exhume.diagnose.facts.lifetimes import find_short_lived
 from exhume.diagnose.facts.owners import fit_remedies, owner_of, stop_remedies
 from exhume.diagnose.facts.packets import local_sender
-from exhume.diagnose.growth import RECORDING, forecast_text, growth_between, milestone
 from exhume.diagnose.symptoms import severity_of, severity_on_core
 from exhume.model.clock import NANOS
-from exhume.model.finding import Culprit, Estimate, Evidence, Forecast, Role, RuledOut, Severity, process_entity
+from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity, process_entity
 
 CONNTRACK = catalogue()["conntrack-pressure"]
 RULES = catalogue()["iptables-churn"]
@@ -35,10 +39,6 @@ def _add_actor(builder: EvidenceBuilder, key: str, path: HotPath, strength: str)
     values = {"who": path.process, "function": path.function}
     builder.add(Role.CULPRIT, key, path.evidence, strength=strength, load=path.load, values=values)
     return path.culprit
-
-
-# A forecast looks so far back, at every tenth second: connections come and go within seconds.
-LOOKED_BACK_S, FORECAST_EVERY = 600.0, 10
 
 
 @examines(CONNTRACK)
@@ -72,26 +72,9 @@ def conntrack_pressure(builder: EvidenceBuilder, case: Case) -> Found | RuledOut
         load=load,
         remedies=remedies,
         weight=weight,
-        forecast=_fill_forecast(case),
+        forecast=count_forecast(case, "connections", "conntrack", case.now("node").newest("conntrack_max")),
         values=values,
     )
-
-
-def _fill_forecast(case: Case) -> Forecast | None:
-    """When the table will be full; None where it doesn't grow."""
-    rows = case.recorded("node", LOOKED_BACK_S)
-    size, counts = rows.newest("conntrack_max"), rows.numbers("conntrack")
-    order = np.argsort(rows.wall, kind="stable")
-    order = order[~np.isnan(counts[order])][::FORECAST_EVERY]
-    points = [(int(rows.wall[place]), int(counts[place])) for place in order.tolist()]
-    growth = growth_between(points, RECORDING)
-    if size is None or growth is None or growth.pace is None:
-        return None
-    ahead = milestone("full", size, "", count=growth.last, cost=Estimate(1.0, 1.0, 1.0), pace=growth.pace)
-    if ahead is None:
-        return None
-    text = forecast_text("connections", growth.pace, (ahead,))
-    return Forecast("connections", growth.last, growth.pace, (ahead,), text)
 
 
 def _add_fill(builder: EvidenceBuilder, case: Case) -> float:
@@ -194,15 +177,18 @@ def ipvs_estimation(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 @examines(NAMESPACES)
 def netns_cleanup(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     path, cleaner = hot_path(case, NAMESPACES.functions), hot_path(case, NAMESPACES.groups["cleaner"])
-    grown, together = _add_count(builder, case), 0.0 if path is None else path.load.together
-    cleaning = cleaner is not None and cleaner.load.together >= NAMESPACES.limit("cleaner_share")
-    hot = path is not None and path.load.is_new and (cleaning or together >= NAMESPACES.limit("core_share"))
-    if path is None or not hot:
+    family = _made_by_children(case)
+    # Processes that are started for nothing but a namespace are a part of its price.
+    load = None if path is None else path.load if family is None else case.load_of(path.load.mask | family.mask)
+    grown, together = _add_count(builder, case), 0.0 if load is None else load.together
+    cleaning = cleaner is not None and cleaner.load.together >= case.turn * NAMESPACES.limit("cleaner_share")
+    hot = cleaning or together >= case.turn * NAMESPACES.limit("core_share")
+    if path is None or load is None or not hot or not path.load.is_new:
         if not case.has_stacks and grown >= NAMESPACES.limit("backlog"):
             # Without stacks a growing count is all there is: worth knowing, no more.
             return builder.found(Severity.INFO, "grown", grown=grown)
         return builder.rule_out("share", together=together)
-    most, whole = NAMESPACES.limit("most_strength"), NAMESPACES.limit("whole_core")
+    most, whole = NAMESPACES.limit("most_strength"), case.turn * NAMESPACES.limit("whole_core")
     path.describe(builder, min(most, most * together / whole))
     if cleaner is not None:
         busy = cleaner.load.peak >= NAMESPACES.limit("cleaner_share")
@@ -216,10 +202,49 @@ def netns_cleanup(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     else:
         builder.doubt("no-maker")
         culprit, who = Culprit(path.load.cpu, path.culprit.pid, path.culprit.comm, function=path.function), None
+    if family is not None:
+        per_s, part = family.makers / case.focus.seconds, family.part
+        builder.add(Role.CULPRIT, "children", strength="children", load=family.load, per_s=per_s, part=part)
     owner, target = owner_of(case, culprit.cgroup), str(who) if who else "an unknown process"
-    remedies, values = fit_remedies(NAMESPACES.remedies, owner, target), {"who": who, "function": path.function}
-    severity = severity_on_core(case, path.load)
-    return builder.found(severity, "summary", culprit=culprit, load=path.load, remedies=remedies, values=values)
+    remedies = fit_remedies(NAMESPACES.remedies, owner, target)
+    values = {"who": who, "function": path.function, "peak": path.load.peak, "cpu": path.load.cpu}
+    severity = max(severity_on_core(case, path.load), severity_of(case, load), key=lambda each: each.rank)
+    # Each has tables of its own for every protocol, and per-CPU counters (net/core/net_namespace.c, setup_net).
+    ahead = memory_forecast(case, "namespaces", "net_namespaces", ("slab_unreclaimable", "percpu"))
+    return builder.found(
+        severity, "summary", culprit=culprit, load=load, remedies=remedies, forecast=ahead, values=values
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Children:
+    """Processes of a moment that one parent starts to make a namespace each: all their time with that of the parent,
+    how many of them were sampled while they made one, and the part of their time that this takes."""
+
+    load: Load
+    makers: int
+    part: float
+
+    @property
+    def mask(self) -> Mask:
+        return self.load.mask
+
+
+def _made_by_children(case: Case) -> _Children | None:
+    """Those that make most namespaces; None where a few lasting processes do, or where they do much else."""
+    if not case.has_stacks:
+        return None
+    samples, brief = case.samples, find_short_lived(case)
+    making = samples.holding(NAMESPACES.group("maker")) & brief.mask
+    pids = np.unique(samples.pid[making]).tolist()
+    parents = Counter(brief.started_by.get(pid, 0) for pid in pids)
+    parents.pop(0, None)
+    parent, makers = next(iter(parents.most_common(1)), (0, 0))
+    if makers < NAMESPACES.limit("makers_per_s") * case.focus.seconds:
+        return None
+    mask = np.isin(samples.pid, brief.pids_of(parent)) & samples.within(case.focus)
+    part = samples.time(making & mask) / max(samples.time(mask), 1.0)
+    return _Children(case.load_of(mask), makers, part) if part >= NAMESPACES.limit("making_part") else None
 
 
 def _add_count(builder: EvidenceBuilder, case: Case) -> float:

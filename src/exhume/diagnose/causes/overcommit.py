@@ -94,7 +94,8 @@ def _whole_node(builder: EvidenceBuilder, case: Case, contention: Contention, qu
     wanting = [each for each in demands if not each.background] if harms else demands
     pids = {pid for each in wanting for pid in each.pids}
     form, culprit = _form(case, wanting)
-    for demand in demands[: int(OVERCOMMIT.limit("most_named"))]:
+    # What gives way to others comes after what they wait for.
+    for demand in sorted(demands, key=lambda each: harms and each.background)[: int(OVERCOMMIT.limit("most_named"))]:
         _add_demand(builder, case, contention, demand)
     if form == "short-lived":
         values = {"who": wanting[0].name, "count": len(wanting[0].pids), "seconds": case.focus.seconds}

@@ -11,9 +11,10 @@ from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column, quote_core, quote_named_share, quote_share
 from exhume.diagnose.evidence.rows import Rows
+from exhume.diagnose.facts.forecasts import count_forecast, memory_forecast
 from exhume.diagnose.symptoms import severity_of
 from exhume.model.clock import NANOS
-from exhume.model.finding import Entity, Role, RuledOut, Severity
+from exhume.model.finding import Entity, Forecast, Role, RuledOut, Severity
 
 DENTRIES = catalogue()["negative-dentries"]
 MOUNTS = catalogue()["mount-storm"]
@@ -64,7 +65,7 @@ def negative_dentries(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if not made and not walked:
         kept = {"level": state.level, "mib": state.level * DENTRIES.limit("bytes") / _MIB}
         severity = Severity.WARNING if state.heavy else Severity.INFO
-        return builder.found(severity, "summary-kept", target="PID", values=kept)
+        return builder.found(severity, "summary-kept", target="PID", forecast=_dentries_ahead(case, state), values=kept)
     actor = lookups if made else walking
     culprit = case.culprit(actor, samples.nearest(actor.mask, DENTRIES.names))
     load = case.load_of(walking.mask | lookups.mask) if made and walked else actor
@@ -75,7 +76,14 @@ def negative_dentries(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         severity = Severity.WARNING
     key, target = "summary-made" if made else "summary-walked", str(culprit.pid or "PID")
     values = {"who": culprit.process, "level": state.level, "rise": state.rise, "cpu": walking.cpu}
-    return builder.found(severity, key, culprit=culprit, load=load, target=target, values=values)
+    ahead = _dentries_ahead(case, state)
+    return builder.found(severity, key, culprit=culprit, load=load, target=target, forecast=ahead, values=values)
+
+
+def _dentries_ahead(case: Case, state: Dentries) -> Forecast | None:
+    """When negative dentries will take a good part of all memory: they are reclaimable slab."""
+    column, less = ("dentries_negative", None) if state.exact else ("dentries", "inodes")
+    return memory_forecast(case, "dentries", column, ("slab_reclaimable",), less)
 
 
 def _dentries(case: Case) -> Dentries | None:
@@ -143,7 +151,7 @@ def mount_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     else:
         builder.doubt("uncounted")
     if not busy:
-        return builder.found(Severity.INFO, "summary-idle", target="PID", level=level)
+        return builder.found(Severity.INFO, "summary-idle", target="PID", forecast=_mounts_ahead(case), level=level)
     function = case.samples.nearest(load.mask, MOUNTS.names)
     strength = MOUNTS.limit("load_strength") * min(1.0, load.together / MOUNTS.limit("whole_core"))
     quote = quote_share(case, load, MOUNTS.functions)
@@ -158,8 +166,12 @@ def mount_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         severity = Severity.WARNING
     culprit = case.culprit(main, case.samples.nearest(main.mask, MOUNTS.names))
     values = {"reader": reader, "maker": maker, "both": bool(reader and maker), "neither": not reader and not maker}
-    target = str(culprit.pid or "PID")
-    return builder.found(severity, "summary", culprit=culprit, load=load, target=target, values=values)
+    target, ahead = str(culprit.pid or "PID"), _mounts_ahead(case)
+    return builder.found(severity, "summary", culprit=culprit, load=load, target=target, forecast=ahead, values=values)
+
+
+def _mounts_ahead(case: Case) -> Forecast | None:
+    return count_forecast(case, "mounts", "mounts", MOUNTS.limit("most_mounts"))
 
 
 def _add_mounts(builder: EvidenceBuilder, counts: Rows, level: float, least: float) -> None:
@@ -197,5 +209,6 @@ def _mounts_by_count(
     busy = share >= MOUNTS.limit("whole_core")
     if busy:
         builder.add(Role.MECHANISM, "kernel", quote_core("system", share, cpu, at), cpu=cpu, share=share)
-    severity = Severity.WARNING if busy and changed else Severity.INFO
-    return builder.found(severity, "summary-counted", target="PID", level=level, changed=changed)
+    severity, ahead = Severity.WARNING if busy and changed else Severity.INFO, _mounts_ahead(builder.case)
+    values = {"level": level, "changed": changed}
+    return builder.found(severity, "summary-counted", target="PID", forecast=ahead, values=values)
