@@ -19,7 +19,7 @@ from exhume.lab.leftovers import DEFAULT_WORK, clean, left_here
 from exhume.lab.pins import PINS as PIN_KINDS
 from exhume.lab.scenarios import SCENARIOS, scenario_named
 from exhume.lab.score import document
-from exhume.lab.score.judge import judge, judge_again, kept_runs
+from exhume.lab.score.judge import judge, judge_again, kept_runs, large_node_seconds
 from exhume.lab.score.plan import PAIRS, QUIET, Noise, Outcome, draw
 from exhume.lab.score.tally import Tally
 from exhume.lab.stage import perform
@@ -52,6 +52,7 @@ ACTIONS = {
     "score": (
         "Run randomised scenarios, diagnose each without hints, and report the accuracy. Needs root.",
         "exhume lab score --runs 1 --quiet-runs 2",
+        "exhume lab score --sample 12 -o score.md",
         "exhume lab score --only fork-storm quiet --seed 7",
         "exhume lab score --only cfs-throttling+mount-storm --noise half oversubscribed",
     ),
@@ -97,8 +98,10 @@ def _add_score(parser: ArgumentParser) -> None:
     option(parser, "--quiet-runs N", "Runs of a healthy machine.", type=RUNS, default=20)
     option(parser, "--pair-runs N", "Runs of each pair of scenarios that play at the same time.", type=RUNS, default=1)
     option(parser, "--only NAME", "Only these scenarios and pairs (quiet, A+B).", nargs="+", default=[])
-    noise = f"How busy the machine is with other work: {listed(list(Noise), 9)}; idle if not given."
+    noise = f"How busy the machine is with other work: {listed(list(Noise), 9)}; idle if not given, all with --sample."
     option(parser, "--noise LEVEL", noise, nargs="+", choices=tuple(map(str, Noise)), default=None)
+    sample = "Instead of all, so many random scenarios, pairs and healthy runs at each level of noise."
+    option(parser, "--sample N", sample, type=whole_number(1, 1000))
     option(parser, "--seed N", "Seed of all that is random [default: random].", type=SEED)
     add_json(parser)
     option(parser, "--output -o FILE", "Also write the tables to this Markdown file, run by run.", type=Path)
@@ -242,31 +245,37 @@ def _score(options: Namespace) -> int:
         if not options.only:
             single, pairs = list(SCENARIOS), list(PAIRS)
         runs = {name: options.quiet_runs if name == QUIET else options.runs for name in single}
-        noises = [Noise(each) for each in dict.fromkeys(options.noise or ["idle"])]
+        levels = ["idle"] if options.sample is None else list(Noise)
+        noises = [Noise(each) for each in dict.fromkeys(options.noise or levels)]
         cores = sorted(os.sched_getaffinity(0))
-        plans = draw(runs, cores, seed, pairs=dict.fromkeys(pairs, options.pair_runs), noises=noises)
+        healthy = {name for name in single if SCENARIOS[name].healthy}
+        counts = dict.fromkeys(pairs, options.pair_runs)
+        plans = draw(runs, cores, seed, pairs=counts, noises=noises, sample=options.sample, healthy=healthy)
         if not plans:
             raise UsageError("nothing to run; request at least one run")
         planned = len(plans)
         judged = judge(plans, options.work, options.keep)
-        say(f"{planned} runs of about 22 s each; seed {seed}")
+        say(f"{planned} runs of about 25 s each: {planned * 25 / 60:.0f} minutes; seed {seed}")
     else:
         planned = len(kept_runs(options.again))
         if not planned:
             raise UsageError(f"{options.again} holds no kept recordings; make some with exhume lab score --keep")
         judged = judge_again(options.again)
     outcomes: list[Outcome] = []
+    times: list[float] = []
     interrupted = False
     try:
         with ended_by_signals():
+            if options.again is None and not options.only:
+                times = large_node_seconds(options.work)
             for outcome in judged:
                 outcomes.append(outcome)
                 say(f"{len(outcomes):>3}/{planned} {document.in_a_line(outcome)}")
-                _write_document(options.output, document.as_document(Tally(outcomes), planned, seed))
+                _write_document(options.output, document.as_document(Tally(outcomes, times), planned, seed))
     except KeyboardInterrupt:
         interrupted = True
         say(f"stopped after {len(outcomes)} of {planned} runs")
-    tally = Tally(outcomes)
+    tally = Tally(outcomes, times)
     print(json.dumps(document.as_json(tally, planned, seed)) if options.json else document.as_text(tally))
     for line in tally.missed():
         say(f"MISSED: {line}")

@@ -13,7 +13,7 @@ from typing import Any
 
 from exhume.diagnose.engine import diagnose
 from exhume.model.errors import ExhumeError, RecordingError
-from exhume.model.finding import TimeKind
+from exhume.model.finding import Role, TimeKind
 from exhume.store.read.recording import Recording
 
 
@@ -41,6 +41,11 @@ def answer(directory: Path) -> dict[str, Any]:
                 "comm": finding.culprit.comm,
                 "summary": finding.summary,
                 "lost_s": finding.lost_s,
+                "named": list(
+                    dict.fromkeys(
+                        entity.name for link in finding.chain if link.role is Role.CULPRIT for entity in link.entities
+                    )
+                ),
             }
             for finding in diagnosis.findings
         ],

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from exhume.lab.score.plan import AFTER_S, CALM_S, LENGTH_S, NOTHING, Noise, Outcome, machine_facts
-from exhume.lab.score.tally import MUST, Step, Tally
+from exhume.lab.score.tally import MUST, Step, Tally, Target
 
 # How far the line is expected to lie from "as reported", before anything is judged: standard deviations.
 _PRIOR_SHIFT, _PRIOR_STRETCH = 0.7, 0.35
@@ -44,7 +44,7 @@ def fit(judged: Sequence[tuple[float, bool]]) -> Line | None:
     return Line(round(float(shift[best]), 2), round(float(stretch[best]), 2), len(judged), before, after)
 
 
-SCORE_VERSION = 3
+SCORE_VERSION = 4
 # With more other work than this during the runs, they say more about that work.
 QUIET_MACHINE = 0.1
 METHOD = (
@@ -54,10 +54,10 @@ METHOD = (
     f"{AFTER_S[0]:.0f} to {AFTER_S[1]:.0f} s more. Then another process, which gets nothing but the recording's "
     "directory, diagnoses the whole of it. A run is right when the first finding is the scenario's cause; on a healthy "
     "machine (quiet), when there is no finding above info; of healthy work that fills it, when nothing is critical. "
-    "Of a pair, two scenarios that play at the same time, both causes have to be among the findings. A run "
-    "that could not be played or answered counts as wrong. Noise is work next to it, from before the calm to the end: "
-    "none (idle), half of each core (half), or three programs for each core (oversubscribed): there the scenario's "
-    "cause among the findings, or overcommit as the first with a program of the run, is right."
+    "Of a pair, two scenarios that play at the same time, both causes have to be among the findings above info. A "
+    "run that could not be played or answered counts as wrong. Noise is work next to it, from before the calm to the "
+    "end: none (idle), half of each core (half), or three programs for each core (oversubscribed): there the "
+    "scenario's cause among the findings above info, or overcommit as the first with a program of the run, is right."
 )
 
 
@@ -96,6 +96,11 @@ def as_json(tally: Tally, planned: int, seed: int) -> dict[str, Any]:
         "version": SCORE_VERSION,
         "seed": seed,
         "planned": planned,
+        "targets": [
+            {"measure": each.measure, "must": each.must, "aim": each.aim, "value": each.value, "runs": each.runs}
+            | {"unit": each.unit, "missed": each.missed}
+            for each in tally.targets
+        ],
         "runs": [each.as_json() for each in tally.outcomes],
         "matrix": tally.matrix(),
         "scenarios": {
@@ -162,6 +167,7 @@ def _parts(tally: Tally) -> list[tuple[str, str]]:
     ]
     answer = tally.answer_s
     parts = [
+        ("What must be reached", _targets(tally)),
         ("Scenarios", f"{_table(head, scenarios)}\n\n{false}"),
         ("Noise", _noise(tally)),
         ("What was taken for what", _table(["scenario \\ top finding", *tally.columns], matrix)),
@@ -171,6 +177,23 @@ def _parts(tally: Tally) -> list[tuple[str, str]]:
     ]
     wrong = [f"- {in_a_line(each)}" for each in tally.outcomes if not each.right or each.core_right is False]
     return [*parts, ("What was wrong", "\n".join(wrong))] if wrong else parts
+
+
+def _targets(tally: Tally) -> str:
+    head = ["measure", "must", "aim", "result", "n", ""]
+    rows = [
+        [
+            *(each.measure, _figure(each, each.must), _figure(each, each.aim)),
+            *("not measured" if each.value is None else _figure(each, each.value), each.runs),
+            "" if each.value is None else "MISSED" if each.missed else "met",
+        ]
+        for each in tally.targets
+    ]
+    return _table(head, rows)
+
+
+def _figure(target: Target, value: float) -> str:
+    return f"{value:.0%}" if target.unit == "%" else f"{value:.3g} {target.unit}".rstrip()
 
 
 def _noise(tally: Tally) -> str:

@@ -15,6 +15,7 @@ from exhume.control.files import lock_directory
 from exhume.lab.leftovers import DEFAULT_WORK, Leftovers, clean
 from exhume.lab.scenarios import scenario_named
 from exhume.lab.score.plan import Outcome, Plan, ReportedFinding, others_busy
+from exhume.lab.synth import write_synthetic
 from exhume.model.errors import LabError
 from exhume.model.isolation import isolated_environment, isolated_python
 
@@ -23,6 +24,7 @@ _ANSWERING_S = 120.0
 _STOPPING_S = 40.0
 _REST_S = 1.0
 TRUTH = "run.json"
+LARGE_CORES, LARGE_S = 96, 600.0
 
 
 class Failed(Exception):
@@ -65,6 +67,18 @@ def judge_again(kept: Path) -> Iterator[Outcome]:
         truth = json.loads(path.read_text())
         outcome = _judged(Plan.of(truth), truth["others_busy"], path.parent)[0]
         yield replace(outcome, names=tuple(truth.get("names", ())))
+
+
+def large_node_seconds(work: Path | None = None, *, rounds: int = 3) -> list[float]:
+    """How long the diagnosis of ten minutes of a large node takes, each time in a process of its own."""
+    directory = (work or DEFAULT_WORK).absolute() / f"large-{os.getpid()}"
+    try:
+        write_synthetic(directory, cores=LARGE_CORES, hours=LARGE_S / 3600, seed=1)
+        return [float(_output_of("answer", _ANSWERING_S, str(directory))["seconds"]) for _ in range(rounds)]
+    except Failed as failure:
+        raise LabError(f"ten minutes of a large node could not be diagnosed: {failure}") from None
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def kept_runs(kept: Path) -> list[Path]:

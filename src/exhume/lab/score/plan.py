@@ -6,7 +6,7 @@ import platform
 import random
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
@@ -116,12 +116,22 @@ def draw(
     *,
     pairs: Mapping[tuple[str, str], int] = MappingProxyType({}),
     noises: Sequence[Noise] = (Noise.IDLE,),
+    sample: int | None = None,
+    healthy: Collection[str] = (QUIET,),
 ) -> list[Plan]:
     """So many runs of each scenario and pair at each level of noise, in a random order: what a run leaves behind meets
-    different ones after it."""
+    different ones after it. With `sample`, so many at each level of those that have a cause, of pairs and of healthy
+    ones, each drawn at random; none is played twice before all were."""
     rng = random.Random(seed)
     counts = [((name, ""), count) for name, count in runs.items()] + list(pairs.items())
-    order = [(pair, noise) for pair, count in counts for noise in noises for _ in range(count)]
+    if sample is None:
+        order = [(pair, noise) for pair, count in counts for noise in noises for _ in range(count)]
+    else:
+        kinds: dict[str, list[tuple[str, str]]] = {}
+        for (name, also), count in counts:
+            kind = "pair" if also else "healthy" if name in healthy else "cause"
+            kinds.setdefault(kind, []).extend([(name, also)] if count else [])
+        order = [(each, noise) for noise in noises for known in kinds.values() for each in _some(known, sample, rng)]
     rng.shuffle(order)
     plans = []
     for number, ((name, also), noise) in enumerate(order, 1):
@@ -143,6 +153,14 @@ def draw(
     return plans
 
 
+def _some(known: list[tuple[str, str]], count: int, rng: random.Random) -> list[tuple[str, str]]:
+    """So many of these, at random: all of them once before any comes again."""
+    found: list[tuple[str, str]] = []
+    while known and len(found) < count:
+        found += rng.sample(known, min(len(known), count - len(found)))
+    return found
+
+
 NOTHING = "nothing"
 OVERCOMMIT = "cpu-overcommit"
 FAILED = "failed"
@@ -150,7 +168,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class ReportedFinding:
-    """One finding, as far as it is judged."""
+    """One finding, as far as it is judged. `named` are the names of those that its chain calls the culprits."""
 
     cause: str
     severity: Severity
@@ -159,10 +177,15 @@ class ReportedFinding:
     comm: str | None
     summary: str
     lost_s: float = 0.0
+    named: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> "ReportedFinding":
-        return cls(**(found | {"severity": Severity(found["severity"])}))
+        return cls(**(found | {"severity": Severity(found["severity"]), "named": tuple(found.get("named", ()))}))
+
+    def is_about(self, names: Collection[str]) -> bool:
+        """Whether its culprit is one of these; of several that are alike, whether the first is."""
+        return self.comm in names if self.comm is not None else bool(self.named) and self.named[0] in names
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,30 +230,30 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """Whether the first finding is the scenario's cause; of a pair, whether both causes are among the findings. On
-        an oversubscribed machine, finding the cause, or naming what oversubscribes it, is right. On a healthy machine,
-        whether nothing is above info; of heavy work, whether nothing is critical."""
+        """Whether the first finding is the scenario's cause; of a pair, whether both causes are among those above info.
+        On an oversubscribed machine, finding the cause, or naming what oversubscribes it, is right. On a healthy
+        machine, whether nothing is above info; of heavy work, whether nothing is critical."""
         if self.failed:
             return False
         if self.also_cause:
             return self.both_found
-        if self.plan.noise is Noise.OVERSUBSCRIBED:
-            return self._right_oversubscribed
         if self.heavy:
             return not self.false_critical
+        if self.plan.noise is Noise.OVERSUBSCRIBED:
+            return self._right_oversubscribed
         return self.top == (self.cause or NOTHING)
 
     @property
     def both_found(self) -> bool:
-        """Whether both causes of a pair are among the findings."""
-        return {self.cause, self.also_cause} <= {finding.cause for finding in self.findings}
+        """Whether both causes of a pair are among the findings above info: what is only worth knowing is not read."""
+        return {self.cause, self.also_cause} <= {finding.cause for finding in self.grave}
 
     @property
     def _right_oversubscribed(self) -> bool:
         if not self.cause:
             return all(finding.cause == OVERCOMMIT for finding in self.grave)
-        named = self.best is not None and self.best.cause == OVERCOMMIT and self.best.comm in self.names
-        return named or any(finding.cause == self.cause for finding in self.findings)
+        named = self.best is not None and self.best.cause == OVERCOMMIT and self.best.is_about(self.names)
+        return named or any(finding.cause == self.cause for finding in self.grave)
 
     @property
     def core_right(self) -> bool | None:
@@ -240,9 +263,12 @@ class Outcome:
 
     @property
     def false_critical(self) -> bool:
-        """Whether a healthy machine was called starved, in a finding or as a whole."""
-        critical = any(finding.severity is Severity.CRITICAL for finding in self.findings)
-        return not self.cause and (critical or self.verdict == Verdict.STARVED)
+        """Whether a healthy machine was called starved, in a finding or as a whole. One that has three times the work
+        it has cores for may be, by that."""
+        criticals = [finding.cause for finding in self.findings if finding.severity is Severity.CRITICAL]
+        if self.plan.noise is Noise.OVERSUBSCRIBED:
+            return not self.cause and any(cause != OVERCOMMIT for cause in criticals)
+        return not self.cause and (bool(criticals) or self.verdict == Verdict.STARVED)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self.plan) | {

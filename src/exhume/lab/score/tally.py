@@ -8,6 +8,8 @@ from exhume.lab.score.plan import FAILED, NOTHING, OVERCOMMIT, QUIET, Noise, Out
 
 # Of the runs of each scenario, and of all of them, so many have to be right.
 MUST = 0.9
+# Fewer runs say nothing about one scenario: only all of them together are judged.
+LEAST_RUNS = 3
 # Steps of reported confidence: from (including) to (excluding).
 STEPS = ((0.3, 0.5), (0.5, 0.6), (0.6, 0.7), (0.7, 0.8), (0.8, 0.9), (0.9, 1.01))
 
@@ -29,7 +31,7 @@ class ScenarioScore:
 
     @property
     def missed(self) -> bool:
-        return self.share < MUST
+        return self.runs >= LEAST_RUNS and self.share < MUST
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,30 @@ class CauseScore:
     @property
     def recall(self) -> float | None:
         return self.right / self.there if self.there else None
+
+
+# Seconds for the diagnosis of ten minutes of a large node.
+LARGE_NODE_MUST_S, LARGE_NODE_AIM_S = 3.0, 1.5
+# Of a hundred runs of heavy healthy work.
+MOST_CRITICALS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One of the figures that the diagnosis is judged by: what it must reach, what it should, and of how many `runs` it
+    was measured. `value` is None where there were none; `at_most`: less is better."""
+
+    measure: str
+    must: float
+    aim: float
+    value: float | None
+    runs: int
+    unit: str = "%"
+    at_most: bool = False
+
+    @property
+    def missed(self) -> bool:
+        return self.value is not None and (self.value > self.must if self.at_most else self.value < self.must)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +110,7 @@ def causes_of(outcome: Outcome) -> set[str]:
 def reported_by(outcome: Outcome) -> set[str]:
     """The cause of the top finding; of a pair also that of the second one, and of any other that was to be found."""
     if outcome.also_cause:
-        own = {outcome.cause, outcome.also_cause} & {finding.cause for finding in outcome.findings}
+        own = {outcome.cause, outcome.also_cause} & {finding.cause for finding in outcome.grave}
         return own | {finding.cause for finding in outcome.grave[:2]}
     return {outcome.best.cause} if outcome.best is not None else set()
 
@@ -93,12 +119,18 @@ def _counts(runs: Sequence[Outcome]) -> tuple[int, int]:
     return len(runs), sum(each.right for each in runs)
 
 
+def _share_target(measure: str, must: float, aim: float, counts: tuple[int, int] | None) -> Target:
+    runs, right = counts or (0, 0)
+    return Target(measure, must, aim, right / runs if runs else None, runs)
+
+
 class Tally:
     """The outcomes so far. `answer_s` is the median and the longest time to an answer; `columns` are all that was ever
-    the top finding, the causes first."""
+    the top finding, the causes first. `large_node_s` are the times that ten minutes of a large node took."""
 
-    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, outcomes: Sequence[Outcome], large_node_s: Sequence[float] = ()) -> None:
         self.outcomes = list(outcomes)
+        self.large_node_s = tuple(large_node_s)
         self.right = sum(each.right for each in outcomes)
         self.share = self.right / len(outcomes) if outcomes else 0.0
         self.false_criticals = sum(each.false_critical for each in outcomes)
@@ -146,6 +178,41 @@ class Tally:
             tuple(each.core_right for each in runs if each.core_right is not None),
         )
 
+    @property
+    def targets(self) -> list[Target]:
+        """The figures that the diagnosis is judged by."""
+        singles = {each.noise: each.single for each in self.noises}
+        pairs = next((each.pairs for each in self.noises if each.noise is Noise.IDLE), (0, 0))
+        heavy = [each for each in self.outcomes if each.heavy]
+        times = self.large_node_s
+        return [
+            _share_target("right first cause, quiet machine", 0.97, 1.0, singles.get(Noise.IDLE)),
+            _share_target("right first cause, 50% background load", 0.93, 0.98, singles.get(Noise.HALF)),
+            _share_target(
+                "oversubscribed 3x: cause, or overcommit with its owner", 0.85, 0.95, singles.get(Noise.OVERSUBSCRIBED)
+            ),
+            _share_target("both causes of a pair found, quiet machine", 0.85, 0.95, pairs),
+            Target(
+                "criticals on healthy heavy work",
+                # One is allowed, however few runs there are.
+                max(1.0, MOST_CRITICALS * len(heavy)),
+                0.0,
+                float(sum(each.false_critical for each in heavy)) if heavy else None,
+                len(heavy),
+                unit="",
+                at_most=True,
+            ),
+            Target(
+                "diagnosis of ten minutes, 96 cores",
+                LARGE_NODE_MUST_S,
+                LARGE_NODE_AIM_S,
+                median(times) if times else None,
+                len(times),
+                unit="s",
+                at_most=True,
+            ),
+        ]
+
     def matrix(self) -> dict[str, dict[str, int]]:
         """Runs by scenario and by top finding."""
         rows = {score.scenario: dict.fromkeys(self.columns, 0) for score in self.scenarios}
@@ -178,6 +245,13 @@ class Tally:
         if self.outcomes and self.share < MUST:
             counts.append(("all together", self.right, len(self.outcomes)))
         said = [f"{what}: {right} of {runs} right, {MUST:.0%} must be" for what, right, runs in counts]
+        said += [
+            f"{each.measure}: {each.value:.0%} of {each.runs}, {each.must:.0%} must be"
+            if each.unit == "%"
+            else f"{each.measure}: {each.value:.1f} {each.unit}".rstrip() + f", {each.must:g} may be"
+            for each in self.targets
+            if each.missed
+        ]
         if self.false_criticals:
             said.append(f"a healthy machine was called starved in {self.false_criticals} runs, none may be")
         return said
