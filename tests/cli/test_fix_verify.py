@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from exhume.lab.synth import write_synthetic
 from exhume.model.clock import NANOS, SystemClock
-from exhume.model.remedy import Effect, Measure, Step
-from exhume.remedy.ledger import Entry, Fix, Ledger, Mark, new_id
+from exhume.model.remedy import Effect, Measure, Plan, Step
+from exhume.remedy.ledger import Entry, Fix, Ledger, Mark, SavedPlan, new_id, save_plan
 from exhume.remedy.verify.measures import Series
 from exhume.remedy.verify.proof import Baseline
+from exhume.store.read.recording import Recording
 
 pytestmark = pytest.mark.root
 
@@ -131,3 +133,53 @@ def test_an_interrupt_still_gives_the_report(tmp_path):
         if looked_s:
             break
     assert 0 < looked_s < 300
+
+
+def planned(place: Path, *steps: Step) -> SavedPlan:
+    """A plan as `exhume fix plan` keeps it."""
+    now = SystemClock().wall_ns()
+    plan = Plan("cri:prod/web-1/app", None, "1 step, for a person to take.", steps)
+    saved = SavedPlan(new_id(now), plan, "node-1", machine(), "/", "", now)
+    save_plan(place, saved)
+    return saved
+
+
+BY_HAND = Step("owner", "Stop deployment prod/web", "it fails", effects=(FORKS,))
+
+
+@pytest.mark.slow
+def test_steps_that_a_person_took_become_a_fix(exhume, tmp_path):
+    saved = planned(tmp_path, BY_HAND)
+    place = ("--work-dir", str(tmp_path), "--dir", str(tmp_path / "recording"))
+    write_synthetic(tmp_path / "recording", cores=1, hours=0.05, seed=1)
+    moment = Recording.open(tmp_path / "recording").span().until - 60 * NANOS
+    since = f"@{moment // NANOS}"
+    result = exhume("fix", "verify", *place, "--since", since, "--for", "2s", "--json", check=False)
+    assert result.returncode in (0, 1), result.stderr
+    (forks,) = json.loads(result.stdout)["measures"]
+    assert forks["before"]["source"] == "recording" and forks["before"]["seconds"] > 60
+    fix = Ledger(tmp_path).read(saved.id)
+    assert [entry.mark for entry in fix.entries] == [Mark.LEFT] and not fix.done
+    assert fix.applied_at == moment // NANOS * NANOS
+    # It is a fix from now on, and can be verified again without its moment.
+    again = exhume("fix", "verify", saved.id, *place, "--for", "2s", "--json", check=False)
+    assert json.loads(again.stdout)["fix"] == saved.id
+
+
+@pytest.mark.parametrize(
+    ("since", "sentence"),
+    [("10m", "not a time"), ("2999-01-01T00:00:00Z", "in the future"), ("1m ago", "no plan")],
+)
+def test_a_change_by_hand_needs_a_plan_and_a_moment_of_the_past(exhume, tmp_path, since, sentence):
+    if sentence != "no plan":
+        planned(tmp_path, BY_HAND)
+    result = exhume("fix", "verify", "--work-dir", str(tmp_path), "--since", since, check=False)
+    assert result.returncode == 2 and sentence in result.stderr
+
+
+def test_what_exhume_did_itself_is_not_a_change_by_hand(exhume, tmp_path):
+    fix = kept(tmp_path, before(FORKS, 1.0))
+    saved = planned(tmp_path, BY_HAND)
+    save_plan(tmp_path, replace(saved, id=fix.id))
+    result = exhume("fix", "verify", fix.id, "--work-dir", str(tmp_path), "--since", "1m ago", check=False)
+    assert result.returncode == 2 and "without --since" in result.stderr

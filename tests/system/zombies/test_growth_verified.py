@@ -26,7 +26,7 @@ from exhume.remedy.ledger import Entry, Fix, Ledger, Mark, new_id
 from exhume.remedy.verify.proof import Baseline, take_baseline
 
 # On cgroup v1 zombies can only be counted for the whole machine.
-pytestmark = [pytest.mark.root, pytest.mark.alone]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.xdist_group("cgroups")]
 
 PROGRAM = (sys.executable, "-m", "exhume.cli.main")
 GROWTH = Effect(Measure.ZOMBIE_GROWTH, "fall")

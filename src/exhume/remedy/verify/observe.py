@@ -174,7 +174,7 @@ def _restarts(rows: Rows, effect: Effect) -> Read:
     """Starts after the first: units by their name, containers with their manager before it."""
     manager, colon, container = effect.subject.partition(":")
     # Without its source, no start is no news. Podman's socket is not held open, as that would keep its service up.
-    if colon and manager != "docker":
+    if colon and manager not in ("docker", "cri"):
         return _nothing(f"the recorder has no events of {manager}")
     if rows.lacks(manager if colon else "systemd"):
         return _nothing(f"the recorder had no starts from {manager if colon else 'systemd'}")

@@ -2,6 +2,7 @@
 reach back further than any sample."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,8 @@ class NodeRestarts:
                 restarts = 0 if inspect is None else inspect.get("RestartCount")
                 return restarts if isinstance(restarts, int) else None
             if colon and manager == Manager.CRI:
-                if not self._root.cri:
-                    # Without a runtime it is not known whether the container is gone.
-                    raise CriError("there is no socket of a runtime that speaks CRI here")
-                return cri_restarts(self._root.cri, name)
+                # What is not there is not started again.
+                return self._of_pod(name) or 0
             return self._of_unit(subject)
         except (BusError, EngineError, CriError) as error:
             self._why[subject] = str(error)
@@ -70,6 +69,10 @@ class NodeRestarts:
         """The state of a container that ended and that its engine does not start again; empty where it may be started
         again, and for managers without such a state."""
         manager, colon, name = subject.partition(":")
+        if colon and manager == Manager.CRI:
+            with suppress(CriError):
+                # Names of pods don't come back; a pod of a stateful set does, and is there again within seconds.
+                return "its pod is gone" if self._of_pod(name) is None else ""
         if not colon or manager not in (Manager.DOCKER, Manager.PODMAN):
             return ""
         try:
@@ -88,6 +91,12 @@ class NodeRestarts:
         if self._bus is not None:
             self._bus.close()
             self._bus = None
+
+    def _of_pod(self, name: str) -> int | None:
+        if not self._root.cri:
+            # Without a runtime it is not known whether the container is gone.
+            raise CriError("there is no socket of a runtime that speaks CRI here")
+        return cri_restarts(self._root.cri, name)
 
     def _container(self, manager: str, name: str) -> dict[str, Any] | None:
         """Inspect it; None where it is gone."""

@@ -152,6 +152,12 @@ def _add_verify(parser: ArgumentParser) -> None:
         default=600.0,
         help="How long to look at the time since the fix [default: 10m].",
     )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        help="A person took the steps of the plan (the last one, or the one of that ID) at this time; the recording "
+        "has the time before.",
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="Also write a self-contained page.")
     add_setting(parser, DIR, "-d")
     add_setting(parser, UTC)
@@ -185,7 +191,7 @@ ACTIONS = {
         "Compare the measures that a fix should change with the time before it.",
         VERIFY,
         _add_verify,
-        ("exhume fix verify", "exhume fix verify --for 30m --html proof.html"),
+        ("exhume fix verify", "exhume fix verify --for 30m --html proof.html", "exhume fix verify --since '10m ago'"),
     ),
     "rollback": Action(
         "Undo what a fix changed, also after a crash or a reboot.",

@@ -10,13 +10,15 @@ from exhume.cli.commands.fix.terminal import print_document, printable, warn_unr
 from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import ProgressBar, say, suggest
 from exhume.collect.node_root import NodeRoot
+from exhume.model.clock import SystemClock
 from exhume.model.errors import ExhumeError, RecordingError, UsageError
 from exhume.model.settings import COLOR, DIR, default_directory
+from exhume.model.times import Reference, parse_moment
 from exhume.present.html.reports import verify_report
 from exhume.present.terminal.console import console
 from exhume.present.terminal.verify import print_verification
 from exhume.present.verify_view import not_ruled_out, verdict, verification_json
-from exhume.remedy.ledger import Fix, FixState, Ledger
+from exhume.remedy.ledger import Fix, FixState, Ledger, last_plan, plan_of
 from exhume.remedy.services.node import MACHINE_ID, read_line
 from exhume.remedy.verify.proof import verify
 from exhume.remedy.verify.restarts import NodeRestarts
@@ -28,7 +30,8 @@ _SHORTEST_S = 1.0
 def run(options: Namespace) -> int:
     if options.length < _SHORTEST_S:
         raise UsageError("--for must be at least 1s, for example 10m")
-    fix = _chosen(Ledger(options.work_dir), options.id)
+    ledger = Ledger(options.work_dir)
+    fix = _chosen(ledger, options.id) if options.since is None else _by_hand(ledger, options)
     root = NodeRoot((options.root or Path(fix.root)).absolute())
     if read_line(root, MACHINE_ID) != fix.machine:
         raise UsageError(f"fix {fix.id} was made on another machine; name its root directory with --root")
@@ -68,6 +71,21 @@ def _chosen(ledger: Ledger, id_: str | None) -> Fix:
     if fix.state is not FixState.APPLIED or fix.applied_at is None:
         raise UsageError(f"fix {fix.id} is {fix.state.value}: only one that is applied can be verified")
     return fix
+
+
+def _by_hand(ledger: Ledger, options: Namespace) -> Fix:
+    """A plan whose steps a person took, at a moment that was given: kept as a fix, to be verified again later."""
+    now = SystemClock().wall_ns()
+    since = parse_moment(options.since, Reference(now, now, now, zone_of(options)))
+    plan = last_plan(ledger.place) if options.id is None else plan_of(ledger.place, options.id)
+    if not plan.plan.steps:
+        raise UsageError(f"plan {plan.id} has no step that could have been taken; make one with exhume fix plan")
+    if since > now:
+        raise UsageError(f"--since {options.since} is in the future; name when the change was made")
+    if any(fix.id == plan.id and fix.done for fix in ledger.fixes()):
+        raise UsageError(f"fix {plan.id} was applied by exhume fix apply; verify it without --since")
+    fix = plan.begun().taken_by_hand(since)
+    return ledger.save(fix)
 
 
 def _recording(directory: Path, root: NodeRoot) -> Recording | None:
