@@ -9,7 +9,7 @@ fixes) are kept next to it as atomic files.
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -162,10 +162,11 @@ class Journal(Generic[_Tools]):
                 failed.append(UndoFailure(change, error))
             else:
                 undone.append(change)
-        self._strike(undone)
+        self.strike(undone)
         return failed
 
-    def _strike(self, undone: list[Change[_Tools]]) -> None:
+    def strike(self, undone: Sequence[Change[_Tools]]) -> None:
+        """Take changes off the list: they are undone, or another one took their place. Raises JournalError."""
         gone = [id_ for id_, change in zip(self._ids, self.changes, strict=True) if change in undone]
         self._ids = [id_ for id_ in self._ids if id_ not in gone]
         self.changes = [change for change in self.changes if change not in undone]

@@ -108,6 +108,12 @@ class Fix:
         """The titles of the steps that were done."""
         return tuple(entry.step.title for entry in self.entries if entry.mark is Mark.DONE)
 
+    def taken_by_hand(self, at: int) -> "Fix":
+        """The same, every step taken by a person at a moment (wall nanoseconds)."""
+        why = "a person did this"
+        entries = tuple(replace(each, mark=Mark.LEFT, began_at=at, ended_at=at, why=why) for each in self.entries)
+        return replace(self, entries=entries, applied_at=at, finished_at=at)
+
     def with_entry(self, index: int, **changes: Any) -> "Fix":
         """The same with one entry changed."""
         entries = list(self.entries)

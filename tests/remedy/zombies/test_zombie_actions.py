@@ -1,10 +1,12 @@
 """Carrying out the steps against zombies, on a node made of files."""
 
+from pathlib import Path
+
 import pytest
 from tests.control.made_node import cgroup, node
 
 from exhume.control.changes import NodeTools, hold_journal
-from exhume.control.worker import Workers
+from exhume.control.worker import JobResult, Workers
 from exhume.model.remedy import Step
 from exhume.model.stop import Stop
 from exhume.remedy.zombies import apply
@@ -34,6 +36,37 @@ def test_v2_is_reclaimed_in_pieces_for_as_long_as_that_frees_any(tmp_path, worke
     assert written == ["67108864 swappiness=0"] * 3
     assert sheltered == ["0"] * 3
     assert (pod / "memory.swap.max").read_text() == "max"
+
+
+class CutWorkers:
+    """Workers whose passes are all cut off; what is charged after each is given."""
+
+    def __init__(self, usage: Path, charged: list[int]) -> None:
+        self.usage, self.left, self.passes = usage, iter(charged), 0
+
+    def run(self, job, seconds, **how) -> JobResult:
+        self.passes += 1
+        self.usage.write_text(f"{next(self.left)}\n")
+        return JobResult(False, 0, 1.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("charged", "passes"),
+    [
+        ([900, 900, 900, 500, 100] + [100] * 10, 15),  # slow: it goes on while anything leaves
+        ([900] * 10, 10),  # stubborn
+        ([900, 950, 910, 950, 920, 950, 930, 950, 940, 950], 10),  # what lives there comes and goes
+    ],
+)
+def test_pages_on_their_way_to_swap_get_time(tmp_path, charged, passes):
+    top = cgroup(tmp_path / "kubepods", force_empty="", usage_in_bytes="900\n")
+    slow = CutWorkers(top / "memory.usage_in_bytes", charged)
+    bench = Bench(NodeTools(slow, node(tmp_path), tmp_path), None, lambda: 300)
+    step = Step("swap-through", "", "", action="swap-through", targets=(str(top),))
+    assert len(list(apply._reclaim_all(step, bench, cut_passes=10))) == passes
+    again = CutWorkers(top / "memory.usage_in_bytes", charged)
+    bench = Bench(NodeTools(again, node(tmp_path), tmp_path), None, lambda: 300)
+    assert len(list(apply._reclaim_all(step, bench))) == 2, "files have nothing to wait for"
 
 
 def test_files_are_let_go_in_batches_without_leaving_one_out(tmp_path, workers, monkeypatch):

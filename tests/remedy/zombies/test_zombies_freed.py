@@ -4,7 +4,8 @@ to be possible. Where the kernel itself reclaims meanwhile, so many may be missi
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("mkfs.ext4"), pytest.mark.alon
 COUNT = 500
 # Of the machine's zombies: single ones that others leave meanwhile, or that the kernel lets go of a second late.
 OTHERS = 5
+# memory.swappiness of a live neighbour, and of the parent of both.
+OWN_SETTINGS = ["37\n", "60\n"]
 
 # Pin -> the steps of its plan, what holds it in words, and how many have to be freed when it is applied.
 EXPECTED = {
@@ -45,7 +48,7 @@ OF_ONE_STEP = ("metadata", "mapped")
 )
 def test_the_right_remedy_is_planned_and_frees_them(pin, lab_of, fix):
     steps, words, least = EXPECTED[pin]
-    with traced_removals() as removals, lab_of(COUNT, pin) as lab:
+    with traced_removals() as removals, lab_of(COUNT, pin) as lab, live_neighbour(lab) as settings:
         assert lab.made == COUNT
         # Reading a file brings its pages back from swap, so those can't be read before.
         before = digests(lab.files) if pin == "tmpfs" else {}
@@ -66,6 +69,7 @@ def test_the_right_remedy_is_planned_and_frees_them(pin, lab_of, fix):
         assert plan["count"] >= COUNT - planned.by_kernel
         applied = run.apply()
         assert_freed(lab, least)
+        assert settings() == OWN_SETTINGS, "a live neighbour keeps its settings, and the parent its own"
         done = removals.of(lab)
         # What the kernel took while the remedy was at work may have gone before it was counted, too.
         freed = max(1, least - done.by_kernel)
@@ -121,20 +125,20 @@ def test_tmpfs_pages_that_were_read_lately_are_freed_too(lab_of, fix):
         assert digests(lab.files) == before
 
 
-def test_live_neighbours_keep_their_memory_and_settings(lab_of, fix):
-    with lab_of(COUNT, "tmpfs") as lab:
-        neighbour = lab.parent / "neighbour"
-        neighbour.mkdir()
-        try:
-            if (neighbour / "memory.swappiness").exists():
-                (neighbour / "memory.swappiness").write_text("37")
-            fix(lab).apply()
-            assert_freed(lab, 496)
-            if (neighbour / "memory.swappiness").exists():
-                assert (neighbour / "memory.swappiness").read_text() == "37\n"
-                assert (lab.parent / "memory.swappiness").read_text() == "60\n"
-        finally:
-            neighbour.rmdir()
+@contextmanager
+def live_neighbour(lab: ZombieLab) -> Iterator[Callable[[], list[str]]]:
+    """A cgroup next to the zombies with settings of its own; gives those of both, where cgroups have some (v1)."""
+    neighbour = lab.parent / "neighbour"
+    neighbour.mkdir()
+    files = [place / "memory.swappiness" for place in (neighbour, lab.parent)]
+    try:
+        if files[0].exists():
+            files[0].write_text(OWN_SETTINGS[0])
+        yield lambda: [
+            file.read_text() if file.exists() else own for file, own in zip(files, OWN_SETTINGS, strict=True)
+        ]
+    finally:
+        neighbour.rmdir()
 
 
 def pages_held(lab: ZombieLab) -> int:

@@ -21,7 +21,7 @@ from exhume.model.remedy import Effect, Measure, Outcome, Plan, Report, Risk, St
 from exhume.model.stop import Stop
 from exhume.model.text import count, size
 from exhume.model.zombies import PAGE, ParentResidual, PinKind
-from exhume.procfs.host import Host
+from exhume.procfs.host import Host, ProcFile
 from exhume.remedy.services.actions import Before
 from exhume.remedy.zombies.plan import CLEAN_UP, DROP_UNSEEN, SWAPFILE, make_plan
 from exhume.remedy.zombies.situation import PIN_SECONDS, Scope, Situation, Watch, memory_root
@@ -32,6 +32,9 @@ _FILES_AT_A_TIME = 5_000
 _RECLAIM_AT_A_TIME = 64 << 20
 # Pages that were on their way to disk in one pass are free to go in the next; more than that is stubborn.
 _PASSES_WITHOUT_SUCCESS = 2
+# Pages that go to swap leave their cgroup when they are written, and the cgroup is freed when they came back: until
+# then only what is charged falls. A slow disk or core needs several passes that are cut off for that.
+_CUT_PASSES_TO_SWAP = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def swap_through(step: Step, bench: Bench) -> Batches:
     try:
         yield _checked(bench.tools.workers.run({"job": "swapfile", "path": path, "size": step.bytes}, None))
         with keep_out_of_swap(step.targets, bench.journal, bench.tools):
-            yield from _reclaim_all(step, bench)
+            yield from _reclaim_all(step, bench, cut_passes=_CUT_PASSES_TO_SWAP)
     finally:
         undo(bench.journal, bench.tools, change)
 
@@ -117,13 +120,16 @@ ACTIONS: dict[str, Callable[[Step, Bench], Batches]] = {
 }
 
 
-def _reclaim_all(step: Step, bench: Bench, leaving_swap: str = "") -> Iterator[JobResult]:
+def _reclaim_all(
+    step: Step, bench: Bench, leaving_swap: str = "", cut_passes: int = _PASSES_WITHOUT_SUCCESS
+) -> Iterator[JobResult]:
     for target in step.targets:
-        yield from _reclaim_below(Path(target), bench, leaving_swap)
+        yield from _reclaim_below(Path(target), bench, leaving_swap, cut_passes)
 
 
-def _reclaim_below(target: Path, bench: Bench, leaving_swap: str) -> Iterator[JobResult]:
-    """Again and again, as long as that frees any."""
+def _reclaim_below(target: Path, bench: Bench, leaving_swap: str, cut_passes: int) -> Iterator[JobResult]:
+    """Again and again, as long as that frees any. Ends after two passes without success, or after `cut_passes` that
+    were cut off."""
     legacy = target / "memory.force_empty"
     amount = str(_RECLAIM_AT_A_TIME)
     job = (
@@ -136,15 +142,31 @@ def _reclaim_below(target: Path, bench: Bench, leaving_swap: str) -> Iterator[Jo
             "otherwise": amount,
         }
     )
-    fruitless, before = 0, bench.count()
-    while fruitless < _PASSES_WITHOUT_SUCCESS:
+    fruitless = cut = 0
+    zombies, charged = bench.count(), _charged_bytes(target)
+    while fruitless < _PASSES_WITHOUT_SUCCESS and cut < cut_passes:
         done = bench.tools.workers.run(job, BATCH_S)
         # memory.reclaim returns EAGAIN when less could be reclaimed than was requested.
         yield done if done.error == errno.EAGAIN else _checked(done)
-        after = bench.count()
-        freed = before is not None and after is not None and after < before
-        fruitless = 0 if freed else fruitless + 1
-        before = after
+        before, zombies = zombies, bench.count()
+        # Only a new minimum counts: what lives there reads its pages again.
+        least, charged = charged, min(charged, _charged_bytes(target))
+        freed = before is not None and zombies is not None and zombies < before
+        if freed or (cut_passes > _PASSES_WITHOUT_SUCCESS and charged < least):
+            fruitless = cut = 0
+        elif done.complete:
+            fruitless += 1
+        else:
+            cut += 1
+
+
+def _charged_bytes(target: Path) -> int:
+    """What is charged to a cgroup and all below it, also to removed ones; 0 where that can't be read."""
+    for name in ("memory.usage_in_bytes", "memory.current"):
+        text = ProcFile(target / name).read_or_none()
+        if text is not None and text.strip().isdigit():
+            return int(text)
+    return 0
 
 
 def _checked(done: JobResult) -> JobResult:
