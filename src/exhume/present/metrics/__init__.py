@@ -1,0 +1,1 @@
+"""Metrics of the node and of the recorder, for Prometheus and other collectors."""

@@ -1,0 +1,290 @@
+"""An HTTP server for the metrics: one thread, sockets that never block, bounds on everything a client can hold.
+
+The recorder doesn't wait for it: it shares no lock with it, and an address that is taken ends nothing but the metrics,
+which are tried again.
+"""
+
+import errno
+import hmac
+import logging
+import selectors
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import h11
+
+from exhume.present.metrics.exposition import OPENMETRICS_TYPE, PLAIN_TYPE, RenderedMetrics, accepts_gzip, negotiate
+
+PATH = "/metrics"
+# A scrape takes milliseconds. A client that needs longer for its request, or to take the response, is disconnected.
+PATIENCE_S = 10.0
+IDLE_S = 75.0
+MOST_CONNECTIONS = 256
+MOST_REQUEST = 16 * 1024
+RETRY_S = 5.0
+_PAUSE_S = 0.05
+_CHUNK = 64 * 1024
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_INDEX = b"exhume: metrics are at /metrics\n"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may scrape: without a token everyone who reaches the address. On loopback a request for another name than
+    this machine's is refused, so that no site can have a browser ask in its stead (DNS rebinding)."""
+
+    token: str | None = None
+    only_local_names: bool = True
+
+    def refusal(self, headers: dict[str, str]) -> tuple[int, bytes] | None:
+        """The status and text for a request that may not pass; None for one that may."""
+        if self.only_local_names:
+            host = headers.get("host", "")
+            name = host if host.endswith("]") else host.rpartition(":")[0] or host
+            if name.lower() not in _LOOPBACK_NAMES:
+                return 403, b"exhume: ask for localhost, 127.0.0.1 or [::1]\n"
+        given = headers.get("authorization", "").partition(" ")
+        if self.token is not None and not (
+            given[0].lower() == "bearer" and hmac.compare_digest(given[2].strip().encode(), self.token.encode())
+        ):
+            return 401, b"exhume: a token is needed: send Authorization: Bearer TOKEN\n"
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class _Client:
+    """One connection: what is still to be sent, and when it is closed if nothing happens."""
+
+    socket: socket.socket
+    deadline: float
+    protocol: h11.Connection = field(
+        default_factory=lambda: h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_REQUEST)
+    )
+    pending: list[memoryview] = field(default_factory=list)
+    closing: bool = False
+
+
+class MetricsServer:
+    """Serves rendered metrics until it is closed."""
+
+    def __init__(self, host: str, port: int, metrics: RenderedMetrics, access: Access | None = None) -> None:
+        self._address, self._metrics, self._access = (host, port), metrics, access or Access()
+        self._selector = selectors.DefaultSelector()
+        self._clients: dict[_Client, None] = {}
+        self._wake, self._waker = socket.socketpair()
+        self._listener: socket.socket | None = None
+        # The first attempt is made at once, so that its result can be reported.
+        self.problem = self._listen()
+        self._next_attempt = time.monotonic() + RETRY_S
+        self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
+
+    @property
+    def port(self) -> int | None:
+        """The port that is listened on; None while the address can't be had."""
+        return self._listener.getsockname()[1] if self._listener is not None else None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving; connections are closed."""
+        with suppress(OSError):
+            self._waker.send(b"x")
+        if self._thread.ident is not None:
+            self._thread.join(PATIENCE_S)
+        self._waker.close()
+
+    def _listen(self) -> str | None:
+        """Listen; returns why not, in words."""
+        host, port = self._address
+        try:
+            kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            listener = socket.socket(kind, socket.SOCK_STREAM)
+        except OSError as error:
+            return _sentence(host, port, error)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(128)
+            listener.setblocking(False)
+        except OSError as error:
+            listener.close()
+            return _sentence(host, port, error)
+        self._listener = listener
+        self._selector.register(listener, selectors.EVENT_READ)
+        return None
+
+    def _serve(self) -> None:
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        try:
+            while True:
+                ready = self._selector.select(self._timeout())
+                for key, _ in ready:
+                    if key.fileobj is self._wake:
+                        return
+                    if key.fileobj is self._listener:
+                        self._accept()
+                    elif key.data in self._clients:
+                        self._advance(key.data)
+                self._check_deadlines()
+        finally:
+            for client in list(self._clients):
+                self._drop(client)
+            for each in (self._listener, self._wake):
+                if each is not None:
+                    each.close()
+            self._selector.close()
+
+    def _timeout(self) -> float | None:
+        """How long nothing has to be done by itself."""
+        moments = [client.deadline for client in self._clients]
+        if self._listener is None:
+            moments.append(self._next_attempt)
+        return max(0.05, min(moments) - time.monotonic()) if moments else None
+
+    def _check_deadlines(self) -> None:
+        now = time.monotonic()
+        for client in [client for client in self._clients if client.deadline <= now]:
+            self._abort(client)
+        if self._listener is None and self._next_attempt <= now:
+            self._next_attempt = now + RETRY_S
+            if self._listen() is None:
+                _log.warning("metrics are served now, at http://%s:%s%s", *self._address, PATH)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            # It went away again; or there are no descriptors left, and it would be offered again at once.
+            self._drop_oldest()
+            time.sleep(_PAUSE_S)
+            return
+        connection.setblocking(False)
+        if len(self._clients) >= MOST_CONNECTIONS:
+            self._drop_oldest()
+        client = _Client(connection, time.monotonic() + PATIENCE_S)
+        self._clients[client] = None
+        self._selector.register(connection, selectors.EVENT_READ, client)
+
+    def _advance(self, client: _Client) -> None:
+        """Read what came, answer, send what fits."""
+        try:
+            if not client.pending:
+                self._receive(client)
+            if client.pending:
+                self._transmit(client)
+        except BlockingIOError:
+            pass
+        except (OSError, h11.RemoteProtocolError):
+            self._drop(client)
+            return
+        if client.pending:
+            self._selector.modify(client.socket, selectors.EVENT_WRITE, client)
+        elif client.closing:
+            self._drop(client)
+        else:
+            self._selector.modify(client.socket, selectors.EVENT_READ, client)
+
+    def _transmit(self, client: _Client) -> None:
+        """Send what the kernel takes now, headers and body at once."""
+        sent = client.socket.sendmsg(client.pending)
+        while client.pending and sent >= len(client.pending[0]):
+            sent -= len(client.pending.pop(0))
+        if client.pending:
+            client.pending[0] = client.pending[0][sent:]
+        else:
+            client.deadline = time.monotonic() + IDLE_S
+
+    def _receive(self, client: _Client) -> None:
+        data = client.socket.recv(_CHUNK)
+        protocol = client.protocol
+        try:
+            protocol.receive_data(data)
+            while True:
+                event = protocol.next_event()
+                if isinstance(event, h11.Request):
+                    self._respond(client, event)
+                elif isinstance(event, h11.ConnectionClosed):
+                    client.closing = True
+                    return
+                if event in (h11.NEED_DATA, h11.PAUSED):
+                    break
+        except h11.RemoteProtocolError as error:
+            if protocol.our_state is h11.IDLE or protocol.our_state is h11.SEND_RESPONSE:
+                self._send(client, error.error_status_hint, b"exhume: bad request\n", {})
+            client.closing = True
+            return
+        # A client that sends its next request before it has the response gets this one, and a closed connection.
+        if protocol.our_state is h11.DONE and protocol.their_state is h11.DONE and not protocol.trailing_data[0]:
+            protocol.start_next_cycle()
+        elif client.pending:
+            client.closing = True
+
+    def _respond(self, client: _Client, request: h11.Request) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+        refused = self._access.refusal(headers)
+        target = request.target.decode("latin-1").partition("?")[0]
+        if refused is not None:
+            extra = {"www-authenticate": "Bearer"} if refused[0] == 401 else {}
+            self._send(client, *refused, extra, head=request.method == b"HEAD")
+        elif request.method not in (b"GET", b"HEAD"):
+            self._send(client, 405, b"exhume: send GET or HEAD\n", {"allow": "GET, HEAD"})
+        elif target == PATH:
+            openmetrics, compressed = (
+                negotiate(headers.get("accept", "")),
+                accepts_gzip(headers.get("accept-encoding", "")),
+            )
+            body = self._metrics.get(openmetrics=openmetrics, compressed=compressed)
+            extra = {"content-type": OPENMETRICS_TYPE if openmetrics else PLAIN_TYPE, "vary": "accept, accept-encoding"}
+            if compressed:
+                extra["content-encoding"] = "gzip"
+            self._send(client, 200, body, extra, head=request.method == b"HEAD")
+        else:
+            found = target == "/"
+            self._send(client, 200 if found else 404, _INDEX, {}, head=request.method == b"HEAD")
+
+    def _send(self, client: _Client, status: int, body: bytes, headers: dict[str, str], *, head: bool = False) -> None:
+        protocol = client.protocol
+        fields = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(body)), **headers}
+        fields |= {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+        response = h11.Response(status_code=status, headers=list(fields.items()))
+        client.pending.append(memoryview(protocol.send(response) or b""))
+        if not head:
+            # The cached bytes themselves: a client that reads slowly holds no copy.
+            client.pending.append(memoryview(body))
+            protocol.send_with_data_passthrough(h11.Data(data=body))
+        protocol.send(h11.EndOfMessage())
+        client.pending = [each for each in client.pending if each]
+        client.deadline = time.monotonic() + PATIENCE_S
+
+    def _drop_oldest(self) -> None:
+        """Drop the client that would be disconnected first anyway."""
+        if self._clients:
+            self._abort(min(self._clients, key=lambda client: client.deadline))
+
+    def _abort(self, client: _Client) -> None:
+        """Drop a client, and with it what the kernel still holds for it."""
+        with suppress(OSError):
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._drop(client)
+
+    def _drop(self, client: _Client) -> None:
+        self._clients.pop(client, None)
+        with suppress(KeyError, ValueError):
+            self._selector.unregister(client.socket)
+        client.socket.close()
+
+
+def _sentence(host: str, port: int, error: OSError) -> str:
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    if error.errno == errno.EADDRINUSE:
+        return f"metrics can't be served on {where}: the port is taken; tried again every {RETRY_S:.0f} s"
+    reason = (error.strerror or str(error)).lower()
+    return f"metrics can't be served on {where}: {reason}; tried again every {RETRY_S:.0f} s"
