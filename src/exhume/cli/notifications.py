@@ -1,0 +1,92 @@
+"""The wiring of notifications: which sinks a recorder reports its incidents to."""
+
+import importlib.util
+import os
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from exhume.model.clock import NANOS
+from exhume.model.errors import UsageError
+from exhume.model.settings import KUBERNETES, TAINT, WEBHOOK_TOKEN_FILE, NotificationSettings
+
+if TYPE_CHECKING:
+    from exhume.collect.loop import TickObserver
+    from exhume.notify.incidents import Notifier
+    from exhume.notify.report import Sink
+
+# At the end, for what is being delivered: service managers don't wait long.
+GRACE_S = 1.0
+# A taint comes after a minute of starvation and goes after ten of calm.
+TAINT_AFTER_NS, TAINT_KEEP_NS = 60 * NANOS, 600 * NANOS
+
+
+@dataclass(frozen=True, slots=True)
+class Notifications:
+    """What observes the recorder's ticks; nothing where nothing is to be reported."""
+
+    notifier: "Notifier | None" = None
+    observers: "tuple[TickObserver, ...]" = ()
+
+    def start(self, on_cause: Callable[[str], None] | None = None) -> None:
+        """Report from now on; `on_cause` gets the cause of each incident that was diagnosed."""
+        if self.notifier is not None:
+            if on_cause is not None:
+                self.notifier.on_cause = on_cause
+            self.notifier.start()
+
+
+@contextmanager
+def notifications_for(
+    settings: NotificationSettings, directory: Path, node_name: str | None
+) -> Iterator[Notifications]:
+    """The notifications that the settings name; they end with the recorder."""
+    _check(settings)
+    if not (settings.on_incident or settings.webhook or settings.kubernetes):
+        yield Notifications()
+        return
+    # Only here: a recorder without notifications needs none of it.
+    from exhume.notify.incidents import ChildDiagnosis, Notifier
+
+    node = node_name or platform.node()
+    sinks: list[Sink] = []
+    if settings.on_incident:
+        from exhume.notify.command import CommandSink
+
+        sinks.append(CommandSink(settings.on_incident, directory))
+    if settings.webhook:
+        from exhume.notify.webhook import WebhookSink
+
+        sinks.append(
+            WebhookSink(settings.webhook, settings.webhook_format, settings.webhook_token_file, settings.webhook_token)
+        )
+    observers: list[TickObserver] = []
+    if settings.kubernetes:
+        from exhume.kubernetes.reporter import KubernetesReporter
+        from exhume.kubernetes.taint import TaintPolicy
+
+        policy = None
+        if settings.taint != "none":
+            policy = TaintPolicy(settings.taint, settings.taint_share, TAINT_AFTER_NS, TAINT_KEEP_NS)
+        reporter = KubernetesReporter(node, settings.clear_after_ns, policy)
+        sinks.append(reporter)
+        observers.append(reporter)
+    notifier = Notifier(node, sinks, ChildDiagnosis(directory))
+    try:
+        yield Notifications(notifier, (*observers, notifier))
+    finally:
+        notifier.close(GRACE_S)
+
+
+def _check(settings: NotificationSettings) -> None:
+    """Refuse what could only fail later, when an incident is to be reported."""
+    file = settings.webhook_token_file
+    if file is not None and not os.access(file, os.R_OK):
+        raise UsageError(f"{WEBHOOK_TOKEN_FILE.flag}: {file} can't be read; create it, or grant access to it")
+    if settings.taint != "none" and not settings.kubernetes:
+        raise UsageError(f"{TAINT.flag} needs {KUBERNETES.flag}")
+    if settings.kubernetes and importlib.util.find_spec("lightkube") is None:
+        raise UsageError(f"{KUBERNETES.flag} needs the Kubernetes client: pip install 'exhume[kubernetes]'")

@@ -1,0 +1,145 @@
+"""Child processes of the notifications: bounded in time and output, and the first that the kernel kills for memory.
+
+They are in a session of their own, so that everything a command starts can be ended with it.
+"""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from exhume.model.isolation import isolated_environment
+from exhume.model.process import usual_priority
+
+# Of the output this much is kept; what is beyond is read and dropped, so that the child doesn't block.
+KEPT_BYTES = 4 << 20
+KEPT_ERROR_BYTES = 4096
+_CHUNK = 1 << 16
+_LOOK_S = 0.2
+
+
+class Cancel(Protocol):
+    """Ends a child early; threading.Event is one."""
+
+    def is_set(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChildResult:
+    """How a child ended. `code` is None where it was killed because its time was over or the recorder stops."""
+
+    code: int | None
+    output: bytes
+    errors: str
+    truncated: bool = False
+
+    @property
+    def last_error(self) -> str:
+        """The last line on stderr."""
+        lines = self.errors.strip().splitlines()
+        return lines[-1] if lines else ""
+
+
+def run_child(
+    command: Sequence[str],
+    data: bytes,
+    *,
+    timeout_s: float,
+    cancel: Cancel,
+    environment: Mapping[str, str],
+) -> ChildResult:
+    """Run a command with `data` on its standard input. Raises OSError where it can't be started."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        cwd="/",
+        env=dict(environment),
+    )
+    with process:
+        _lower(process.pid)
+        try:
+            return _converse(process, data, time.monotonic() + timeout_s, cancel)
+        finally:
+            # Also what it left in the background. Its pid is not free before it is waited for.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def child_environment() -> dict[str, str]:
+    """The environment for these children, without the recorder's settings: its tokens are none of their business."""
+    return {name: value for name, value in isolated_environment().items() if not name.startswith("EXHUME_")}
+
+
+def _lower(pid: int) -> None:
+    """The recorder's own priority is not for its children. A lower one than usual is not either: an oversubscribed node
+    is to be diagnosed too, and at load 48 on two cores a child at nice 10 got less than a second of CPU in 35. Where
+    memory runs out (a pod's limit among them), the kernel is to end the child and not the recorder (mm/oom_kill.c,
+    oom_badness)."""
+    usual_priority(pid)
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
+
+
+def _converse(process: "subprocess.Popen[bytes]", data: bytes, deadline: float, cancel: Cancel) -> ChildResult:
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    kept = {process.stdout: bytearray(), process.stderr: bytearray()}
+    most = {process.stdout: KEPT_BYTES, process.stderr: KEPT_ERROR_BYTES}
+    truncated, written = False, 0
+    with selectors.DefaultSelector() as selector:
+        for stream in kept:
+            selector.register(stream, selectors.EVENT_READ)
+        os.set_blocking(process.stdin.fileno(), False)
+        selector.register(process.stdin, selectors.EVENT_WRITE)
+        # A process that it left in the background may hold the pipes: the end of the command itself counts.
+        while selector.get_map() and process.poll() is None and time.monotonic() < deadline and not cancel.is_set():
+            for key, _ in selector.select(_LOOK_S):
+                if key.fileobj is process.stdin:
+                    written = _write(process.stdin.fileno(), data, written)
+                    if written >= len(data):
+                        selector.unregister(process.stdin)
+                        with contextlib.suppress(BrokenPipeError):
+                            process.stdin.close()
+                    continue
+                chunk = os.read(key.fd, _CHUNK)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+                truncated |= _keep(kept[key.fileobj], chunk, most[key.fileobj])  # type: ignore[index]
+        while process.poll() is None and time.monotonic() < deadline and not cancel.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_LOOK_S)
+    code = process.poll()
+    if code is not None:
+        # What it wrote right before its end.
+        for pipe, content in kept.items():
+            os.set_blocking(pipe.fileno(), False)
+            with contextlib.suppress(BlockingIOError):
+                while len(content) < most[pipe] and (chunk := os.read(pipe.fileno(), _CHUNK)):
+                    truncated |= _keep(content, chunk, most[pipe])
+    errors = kept[process.stderr].decode(errors="replace")
+    return ChildResult(code, bytes(kept[process.stdout]), errors, truncated)
+
+
+def _write(descriptor: int, data: bytes, written: int) -> int:
+    """How much is written now; a child that doesn't read its input has got all of it."""
+    try:
+        return written + os.write(descriptor, data[written : written + _CHUNK])
+    except BlockingIOError:
+        return written
+    except BrokenPipeError:
+        return len(data)
+
+
+def _keep(content: bytearray, chunk: bytes, most: int) -> bool:
+    """Add what fits; whether something did not."""
+    room = most - len(content)
+    content += chunk[:room]
+    return len(chunk) > room

@@ -1,0 +1,165 @@
+"""From marks to reports: an observer of the recorder's ticks, and a thread that has incidents diagnosed.
+
+The observer only copies the marks of a tick, which are rare. Everything else happens in the thread and in its children,
+so a slow disk, a starved node or a receiver that is away never keeps the recorder waiting.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from exhume.model.clock import Tick
+from exhume.model.isolation import isolated_python
+from exhume.model.process import usual_priority
+from exhume.model.tables import INCIDENT, Columns, Losses
+from exhume.notify.child import Cancel, child_environment, run_child
+from exhume.notify.limits import DIAGNOSES, DIAGNOSIS_EVERY_S, ReportLimits, TokenBucket
+from exhume.notify.report import Mark, Report, Sink
+
+_log = logging.getLogger(__name__)
+
+# An incident is judged when the rows after its mark are there: a driver's lines, and the core's next seconds.
+SETTLE_S = 2.0
+# One that nothing explains yet is looked at once more, unless the node is so busy that the diagnosis took long: it has
+# seen more seconds then, and the report is due.
+SECOND_LOOK_S = 4.0
+SLOW_DIAGNOSIS_S = 2.0
+MAX_MARKS = 64
+# On a node that is starved the diagnosis waits for a core too.
+DIAGNOSIS_TIMEOUT_S = 60.0
+_COLUMNS = ("time", "kind", "trigger", "text", "cpu", "device", "value")
+
+Diagnose = Callable[[Mark, Cancel], tuple[Mapping[str, Any], str]]
+
+
+class ChildDiagnosis:
+    """`exhume diagnose --json --at` in a child process; returns its JSON, or why there is none."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __call__(self, mark: Mark, cancel: Cancel) -> tuple[Mapping[str, Any], str]:
+        moment = f"@{mark.wall // 10**9}.{mark.wall % 10**9:09d}"
+        command = isolated_python(
+            "exhume.cli.main", "diagnose", "--json", "--utc", "--dir", self._directory.absolute(), "--at", moment
+        )
+        try:
+            done = run_child(
+                command, b"", timeout_s=DIAGNOSIS_TIMEOUT_S, cancel=cancel, environment=child_environment()
+            )
+            found = json.loads(done.output) if done.output and not done.truncated else None
+        except OSError as error:
+            return {}, f"the diagnosis can't be started: {error.strerror or error}"
+        except ValueError:
+            found = None
+        if isinstance(found, dict):
+            return found, ""
+        if done.code is None:
+            return {}, f"the diagnosis took longer than {DIAGNOSIS_TIMEOUT_S:.0f} s"
+        return {}, f"the diagnosis ended with code {done.code}: {done.last_error[:200]}"
+
+
+class Notifier:
+    """Collects marks, has them diagnosed, and hands reports to the sinks. It is an observer of the recorder's ticks."""
+
+    name = "notifications"
+
+    def __init__(
+        self,
+        node: str,
+        sinks: Sequence[Sink],
+        diagnose: Diagnose,
+        *,
+        settle_s: float = SETTLE_S,
+        second_look_s: float = SECOND_LOOK_S,
+    ) -> None:
+        self._node, self._sinks, self._diagnose = node, sinks, diagnose
+        self._settle_s, self._second_look_s = settle_s, second_look_s
+        self._marks: deque[Mark] = deque(maxlen=MAX_MARKS)
+        self._arrived = threading.Event()
+        self._stop = threading.Event()
+        # Called with the cause of each incident that was diagnosed, in the thread of the notifier.
+        self.on_cause: Callable[[str], None] = lambda cause: None
+        self._limits = ReportLimits()
+        self._diagnoses = TokenBucket(DIAGNOSES, DIAGNOSIS_EVERY_S)
+        self._thread = threading.Thread(target=self._run, name="notify-incidents", daemon=True)
+
+    def start(self) -> None:
+        for sink in self._sinks:
+            sink.start()
+        self._thread.start()
+
+    def observe(self, tick: Tick, rows: Mapping[str, Sequence[Columns]], losses: Sequence[Losses]) -> None:
+        """Take in the marks of a tick."""
+        for columns in rows.get("events", ()):
+            if INCIDENT in columns["kind"]:
+                self._marks += marks_of(columns, tick)
+                self._arrived.set()
+
+    def close(self, grace_s: float = 2.0) -> None:
+        """End; what is being delivered has this long."""
+        until = time.monotonic() + grace_s
+        self._stop.set()
+        self._arrived.set()
+        self._thread.join(grace_s)
+        for sink in self._sinks:
+            sink.close(max(0.1, until - time.monotonic()))
+
+    def _run(self) -> None:
+        usual_priority(threading.get_native_id())
+        while not self._stop.is_set():
+            self._arrived.wait()
+            # Marks that follow belong to the same incident, and are judged with it.
+            if self._stop.wait(max(self._settle_s, self._diagnoses.wait_s(time.monotonic()))):
+                return
+            self._arrived.clear()
+            marks = self._taken()
+            if marks:
+                self._diagnoses.take(time.monotonic())
+                self._report(marks)
+
+    def _taken(self) -> tuple[Mark, ...]:
+        """What has arrived, in the order of time. The observer may append meanwhile."""
+        taken = []
+        while self._marks:
+            taken.append(self._marks.popleft())
+        return tuple(sorted(taken, key=lambda mark: mark.time))
+
+    def _report(self, marks: tuple[Mark, ...]) -> None:
+        began = time.monotonic()
+        report = self._judged(marks)
+        quick = time.monotonic() - began < SLOW_DIAGNOSIS_S
+        if not report.findings and quick and not self._stop.wait(self._second_look_s):
+            report = self._judged(marks)
+        if self._stop.is_set() and not report.diagnosis:
+            return
+        if report.diagnosis:
+            self.on_cause(report.cause)
+        repeats = self._limits.admit(report.cause, time.monotonic())
+        for sink in self._sinks:
+            if repeats is not None or not sink.limited:
+                sink.deliver(replace(report, repeats=repeats or 0))
+
+    def _judged(self, marks: tuple[Mark, ...]) -> Report:
+        diagnosis, problem = self._diagnose(marks[0], self._stop)
+        if problem and not self._stop.is_set():
+            _log.warning("an incident was not diagnosed: %s", problem)
+        return Report(self._node, marks, diagnosis, problem)
+
+
+def marks_of(columns: Columns, tick: Tick) -> list[Mark]:
+    """The marks among the events of a tick; a column that is left out is null throughout."""
+    lists = [columns.get(name, [None] * len(columns["time"])) for name in _COLUMNS]
+    found = []
+    for moment, kind, trigger, text, cpu, device, value in zip(*lists, strict=True):
+        if kind == INCIDENT:
+            wall = tick.wall - (tick.end - int(moment))
+            core = None if cpu is None else int(cpu)
+            found.append(Mark(int(moment), wall, str(trigger), str(text), core, device, value))
+    return found

@@ -1,0 +1,119 @@
+"""What is delivered: the marks of one incident and its diagnosis, as values."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import Any, Protocol
+
+from exhume.model.finding import Severity, Verdict
+from exhume.model.times import format_moment
+
+REPORT_VERSION = 1
+# The cause of an incident that no finding explains.
+UNEXPLAINED = "unexplained"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A mark of the recorder: `time` is monotonic, `wall` the wall time of the same moment (nanoseconds)."""
+
+    time: int
+    wall: int
+    trigger: str
+    text: str
+    cpu: int | None = None
+    device: str | None = None
+    value: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "at": format_moment(self.wall, UTC, digits=3),
+            "trigger": self.trigger,
+            "text": self.text,
+            "cpu": self.cpu,
+            "device": self.device,
+            "value": self.value,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An incident: its marks, and the JSON of `exhume diagnose --json` about them (empty where there is none, `problem`
+    says why). `repeats` are the episodes of the same cause since the last report of it."""
+
+    node: str
+    marks: tuple[Mark, ...]
+    diagnosis: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+    repeats: int = 0
+
+    @property
+    def findings(self) -> Sequence[Mapping[str, Any]]:
+        """The findings that matter, best first."""
+        return [each for each in self.diagnosis.get("findings", ()) if each["severity"] != Severity.INFO]
+
+    @property
+    def cause(self) -> str:
+        findings = self.findings
+        return str(findings[0]["cause"]) if findings else UNEXPLAINED
+
+    @property
+    def severity(self) -> str:
+        """The finding's; of an unexplained incident the verdict decides."""
+        findings = self.findings
+        if findings:
+            return str(findings[0]["severity"])
+        return str(Severity.CRITICAL if self.verdict == Verdict.STARVED else Severity.WARNING)
+
+    @property
+    def verdict(self) -> str:
+        return str(self.diagnosis.get("verdict", Verdict.UNKNOWN))
+
+    @property
+    def confidence(self) -> float:
+        findings = self.findings
+        return float(findings[0]["confidence"]) if findings else 0.0
+
+    @property
+    def summary(self) -> str:
+        """The incident in a sentence: the best finding's, else what was marked."""
+        findings = self.findings
+        return str(findings[0]["summary"]) if findings else self.marks[0].text
+
+    @property
+    def at(self) -> str:
+        return format_moment(self.marks[0].wall, UTC, digits=3)
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented shape of a notification."""
+        return {
+            "version": REPORT_VERSION,
+            "node": self.node,
+            "at": self.at,
+            "cause": self.cause,
+            "severity": self.severity,
+            "verdict": self.verdict,
+            "confidence": self.confidence,
+            "summary": self.summary,
+            "repeats": self.repeats,
+            "marks": [mark.to_json() for mark in self.marks],
+            "problem": self.problem,
+            "diagnosis": dict(self.diagnosis) or None,
+        }
+
+    def encoded(self) -> bytes:
+        return json.dumps(self.to_json(), separators=(",", ":")).encode("utf-8", "replace")
+
+
+class Sink(Protocol):
+    """Where reports go. `deliver` must not wait; `limited` sinks get only what the rate limits let through."""
+
+    @property
+    def limited(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+    def deliver(self, report: Report) -> None: ...
+
+    def close(self, grace_s: float) -> None: ...

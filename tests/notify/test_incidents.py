@@ -1,0 +1,142 @@
+"""From marks to reports."""
+
+import json
+import threading
+import time
+
+import pytest
+from tests.notify.conftest import WALL, finding, incident_rows, tick_at
+
+from exhume.model.clock import NANOS
+from exhume.notify.incidents import ChildDiagnosis, Notifier, marks_of
+from exhume.notify.report import UNEXPLAINED, Mark
+
+
+class Recorded:
+    """A sink that keeps what it gets."""
+
+    def __init__(self, limited=True):
+        self.limited, self.got = limited, []
+
+    def start(self):
+        pass
+
+    def deliver(self, report):
+        self.got.append(report)
+
+    def close(self, grace_s):
+        pass
+
+
+@pytest.fixture
+def notifier():
+    made = []
+
+    def notifier(*sinks, diagnose=None, **options):
+        times = {"settle_s": 0.05, "second_look_s": 0.05, **options}
+        found = diagnose or (lambda mark, _: ({"verdict": "starved", "findings": [finding()]}, ""))
+        made.append(Notifier("node-1", sinks, found, **times))
+        made[-1].start()
+        return made[-1]
+
+    yield notifier
+    for each in made:
+        each.close(1)
+
+
+def observe(each, second, *triggers, **columns):
+    rows = [incident_rows(int((second - 0.5) * NANOS), trigger, **columns)["events"] for trigger in triggers]
+    each.observe(tick_at(second), {"events": rows}, [])
+
+
+def test_marks_have_their_wall_time():
+    (mark,) = marks_of(incident_rows(9 * NANOS // 2, "nic-reset", device="eth0")["events"], tick_at(5))
+    assert mark == Mark(9 * NANOS // 2, WALL + 9 * NANOS // 2, "nic-reset", "marked nic-reset", None, "eth0")
+
+
+def test_marks_of_one_incident_are_one_report(notifier, eventually):
+    sink = Recorded()
+    each = notifier(sink, settle_s=0.2)
+    observe(each, 5, "core", "ksoftirqd", cpu=3)
+    observe(each, 6, "nic-reset")
+    eventually("a report", lambda: sink.got)
+    (report,) = sink.got
+    assert [mark.trigger for mark in report.marks] == ["core", "ksoftirqd", "nic-reset"]
+    assert (report.node, report.cause) == ("node-1", "softirq-storm")
+
+
+def test_the_same_cause_is_reported_once_but_counted_where_it_is_not_limited(notifier, eventually):
+    limited, unlimited, causes = Recorded(), Recorded(limited=False), []
+    each = notifier(limited, unlimited)
+    each.on_cause = causes.append
+    for count in (1, 2, 3):
+        observe(each, 5 + count, "core")
+        eventually("a report", lambda count=count: len(unlimited.got) == count)
+    assert len(limited.got) == 1
+    assert causes == ["softirq-storm"] * 3
+
+
+def test_what_nothing_explains_is_looked_at_twice_and_reported(notifier, eventually):
+    looks, sink = [], Recorded()
+    each = notifier(sink, diagnose=lambda mark, _: looks.append(mark) or ({"verdict": "unknown", "findings": []}, ""))
+    observe(each, 5, "core")
+    eventually("a report", lambda: sink.got)
+    assert (sink.got[0].cause, len(looks)) == (UNEXPLAINED, 2)
+
+
+def test_a_failed_diagnosis_is_reported_as_such(notifier, eventually, caplog):
+    sink = Recorded()
+    observe(notifier(sink, diagnose=lambda *_: ({}, "it ended with code 2")), 5, "core")
+    eventually("a report", lambda: sink.got)
+    found = json.loads(sink.got[0].encoded())
+    assert (found["problem"], found["diagnosis"]) == ("it ended with code 2", None)
+    assert "not diagnosed" in caplog.text
+
+
+def test_observing_never_waits_and_marks_are_bounded(notifier):
+    busy = threading.Event()
+
+    def diagnose(mark, cancel):
+        busy.set()
+        while not cancel.is_set():
+            time.sleep(0.01)
+        return {}, "cancelled"
+
+    each = notifier(Recorded(), diagnose=diagnose)
+    observe(each, 5, "core")
+    assert busy.wait(10)
+    began = time.monotonic()
+    for second in range(6, 2006):
+        observe(each, second, "core")
+    assert time.monotonic() - began < 5
+    assert len(each._marks) <= 64
+    began = time.monotonic()
+    each.close(2)
+    assert time.monotonic() - began < 3
+
+
+def test_a_tick_without_a_mark_costs_nothing(notifier):
+    diagnosed = []
+    each = notifier(Recorded(), diagnose=lambda mark, _: diagnosed.append(mark) or ({}, ""))
+    each.observe(tick_at(5), {"cpu": [{}], "events": [{"time": [1], "kind": ["kernel-line"]}]}, [])
+    time.sleep(0.2)
+    assert not diagnosed
+
+
+@pytest.mark.slow
+def test_the_child_diagnoses_a_recording(tmp_path):
+    from exhume.lab.synth import write_synthetic
+
+    directory = tmp_path / "recording"
+    written = write_synthetic(directory, cores=8, hours=4 / 60, seed=7)
+    from exhume.store.read.recording import Recording
+
+    mark = Recording.open(directory).events(Recording.open(directory).span(), ["incident"])[0]
+    found, problem = ChildDiagnosis(directory)(Mark(0, mark.wall, "core", ""), threading.Event())
+    assert (problem, found["version"], written is not None) == ("", 1, True)
+    assert found["findings"]
+
+
+def test_a_recording_that_is_not_there(tmp_path):
+    found, problem = ChildDiagnosis(tmp_path / "none")(Mark(0, WALL, "core", ""), threading.Event())
+    assert found == {} and "ended with code 3" in problem
