@@ -1,0 +1,1 @@
+"""The Kubernetes API: node conditions, events and taints about what the recorder marked."""

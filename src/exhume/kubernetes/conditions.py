@@ -1,0 +1,169 @@
+"""The node's conditions: when each is set, how long it holds, and when it clears. Values only, no requests.
+
+A condition is set by an incident, holds while what it is about can still be seen in the rows of each tick, and clears
+by itself when that has been quiet for a while. One that an earlier recorder set is taken over, and clears the same way.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from exhume.model.clock import NANOS
+from exhume.model.finding import Scope, Severity, Verdict
+from exhume.model.tables import DYING_CGROUPS, Columns
+from exhume.notify.report import UNEXPLAINED, Mark, Report
+
+# The same as of an incident's mark (exhume.collect.incidents): such a core still starves what is on it.
+_HOT_PERMILLE = 950
+_WAITED_NS = NANOS // 2
+# A leak holds while at least this many of the cgroups that it was marked for are still dying.
+_STILL_SHARE = 0.5
+_LEAST_DYING = 200
+# kubectl shows conditions in a table; the API takes 32 KiB.
+MAX_MESSAGE = 512
+LEAK_CAUSES = frozenset({"zombie-memcgs", "cgroup-excess"})
+NIC_TRIGGERS = "nic-"
+
+
+class ConditionType(StrEnum):
+    """The conditions of a node, in the cluster's spelling."""
+
+    CPU_STARVED = "CPUStarved"
+    CGROUP_LEAK = "CgroupLeak"
+    NIC_RESET = "NICReset"
+
+
+# Reason and message while nothing is wrong.
+QUIET = {
+    ConditionType.CPU_STARVED: ("NoStarvation", "no core was starved lately"),
+    ConditionType.CGROUP_LEAK: ("NoLeak", "dying cgroups did not pile up lately"),
+    ConditionType.NIC_RESET: ("NoReset", "no network card timed out or was reset lately"),
+}
+
+
+@dataclass(slots=True)
+class Condition:
+    """The state of one condition. `since` is its last transition (wall nanoseconds), `seen` the last time that what it
+    is about was there (monotonic nanoseconds)."""
+
+    status: bool
+    reason: str
+    message: str
+    since: int
+    seen: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {"status": self.status, "reason": self.reason, "message": self.message, "since": self.since}
+
+
+def reason_of(cause: str) -> str:
+    """The id of a cause as the API's reasons are written: zombie-memcgs is ZombieMemcgs."""
+    return "".join(part[:1].upper() + part[1:] for part in cause.split("-"))
+
+
+@dataclass(slots=True)
+class Conditions:
+    """All conditions of this node. One that is not known yet (None) is left as the API has it until it was read."""
+
+    quiet_ns: int
+    states: dict[ConditionType, Condition | None] = field(default_factory=lambda: dict.fromkeys(ConditionType))
+    _dying: dict[str, int] = field(default_factory=dict)
+    _leak_floor: int = _LEAST_DYING
+
+    def adopt(self, found: Mapping[str, Any], now: int) -> None:
+        """Take over what the API had for conditions that are not known yet."""
+        for type_, state in self.states.items():
+            there = found.get(type_)
+            if state is None and there is not None:
+                self.states[type_] = Condition(
+                    bool(there["status"]), str(there["reason"]), str(there["message"]), int(there["since"]), now
+                )
+
+    def mark(self, mark: Mark, now: int) -> bool:
+        """Take in a mark, before its diagnosis: what the kernel logged or counted needs none."""
+        if mark.trigger.startswith(NIC_TRIGGERS):
+            device = f" of {mark.device}" if mark.device else ""
+            return self._raise(
+                ConditionType.NIC_RESET, mark.trigger, f"transmit trouble{device}: {mark.text}", mark, now
+            )
+        if mark.trigger == DYING_CGROUPS:
+            self._leak_floor = max(_LEAST_DYING, int(max(self._dying.values(), default=0) * _STILL_SHARE))
+            return self._raise(ConditionType.CGROUP_LEAK, mark.trigger, mark.text, mark, now)
+        return False
+
+    def report(self, report: Report, now: int) -> bool:
+        """Take in a diagnosis; whether a condition changed."""
+        changed = False
+        starved = [
+            each
+            for each in report.findings
+            if each["severity"] == Severity.CRITICAL and each.get("scope", Scope.NODE) == Scope.NODE
+        ]
+        mark = report.marks[0]
+        if report.verdict == Verdict.STARVED or starved:
+            cause = str(starved[0]["cause"]) if starved else report.cause
+            message = str(starved[0]["summary"]) if starved else report.summary
+            changed |= self._raise(ConditionType.CPU_STARVED, cause, message, mark, now)
+        for finding in report.findings:
+            if finding["cause"] in LEAK_CAUSES:
+                summary = str(finding["summary"])
+                changed |= self._raise(ConditionType.CGROUP_LEAK, str(finding["cause"]), summary, mark, now)
+        resets = [each for each in report.marks if each.trigger.startswith(NIC_TRIGGERS)]
+        if resets and report.cause != UNEXPLAINED:
+            message = f"{resets[0].text}; {report.summary}"
+            changed |= self._raise(ConditionType.NIC_RESET, report.cause, message, resets[0], now)
+        return changed
+
+    def observe(self, rows: Mapping[str, Sequence[Columns]], now: int) -> None:
+        """See in the rows of a tick which conditions still hold."""
+        for columns in rows.get("cgroups", ()):
+            hierarchies = columns.get("hierarchy", ())
+            for hierarchy, parent, dying in zip(hierarchies, columns["parent"], columns["dying"], strict=True):
+                if not parent and dying is not None:
+                    self._dying[str(hierarchy)] = int(dying)
+        leak, starved = self.states[ConditionType.CGROUP_LEAK], self.states[ConditionType.CPU_STARVED]
+        if leak is not None and leak.status and max(self._dying.values(), default=0) >= self._leak_floor:
+            leak.seen = now
+        if starved is not None and starved.status and (_hot_core(rows) or _waiting_ksoftirqd(rows)):
+            starved.seen = now
+
+    def expire(self, now: int, wall: int) -> bool:
+        """Clear what has been quiet for long enough; whether a condition changed."""
+        changed = False
+        for type_, state in self.states.items():
+            if state is not None and state.status and now - state.seen >= self.quiet_ns:
+                self.states[type_] = Condition(False, *QUIET[type_], wall, now)
+                changed = True
+        return changed
+
+    def _raise(self, type_: ConditionType, cause: str, message: str, mark: Mark, now: int) -> bool:
+        """Set a condition. While it holds, another cause or sentence is a change too."""
+        old, reason = self.states[type_], reason_of(cause)
+        text = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 3]}..."
+        if old is not None and old.status:
+            old.seen = now
+            changed = (old.reason, old.message) != (reason, text)
+            old.reason, old.message = reason, text
+            return changed
+        self.states[type_] = Condition(True, reason, text, mark.wall, now)
+        return True
+
+
+def _hot_core(rows: Mapping[str, Sequence[Columns]]) -> bool:
+    return any(
+        bool(
+            np.any(sum(np.asarray(columns[state], np.int64) for state in ("system", "irq", "softirq")) >= _HOT_PERMILLE)
+        )
+        for columns in rows.get("cpu", ())
+    )
+
+
+def _waiting_ksoftirqd(rows: Mapping[str, Sequence[Columns]]) -> bool:
+    return any(
+        waited is not None and waited > _WAITED_NS and comm.startswith("ksoftirqd/")
+        for columns in rows.get("threads", ())
+        for comm, waited in zip(columns["comm"], columns["wait_ns"], strict=True)
+    )

@@ -1,0 +1,147 @@
+"""The recorder's side of the Kubernetes API: keeps the newest state, and starts a child when that has changed."""
+
+import json
+import logging
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from exhume.kubernetes.conditions import Conditions, ConditionType
+from exhume.kubernetes.events import EventSpec, events_of
+from exhume.kubernetes.taint import TaintPolicy, TaintState
+from exhume.model.clock import NANOS, Tick
+from exhume.model.isolation import isolated_python
+from exhume.model.tables import INCIDENT, Columns, Losses
+from exhume.notify.child import child_environment, run_child
+from exhume.notify.incidents import marks_of
+from exhume.notify.outbox import Backoff, Delivery, Outbox
+from exhume.notify.report import Report
+
+_log = logging.getLogger(__name__)
+
+CHILD_TIMEOUT_S = 30.0
+LONGEST_WAIT_S = 120.0
+# Shows that the recorder lives, and brings the conditions back to a node that was registered again.
+HEARTBEAT_NS = 1800 * NANOS
+MAX_EVENTS = 32
+
+
+class KubernetesReporter:
+    """An observer of ticks and a sink of reports. Only the newest state of the conditions is sent; events wait for an
+    API that is away, the oldest go first."""
+
+    name = "kubernetes"
+    limited = False
+
+    def __init__(
+        self, node: str, quiet_ns: int, policy: TaintPolicy | None = None, *, backoff: Backoff | None = None
+    ) -> None:
+        self._node, self._policy = node, policy
+        self.conditions = Conditions(quiet_ns)
+        self._taint = TaintState(policy) if policy else None
+        # A taint from before counts as unknown until the node was read.
+        self._taint_known = False
+        self._events: deque[EventSpec] = deque(maxlen=MAX_EVENTS)
+        self._lock = threading.Lock()
+        self._cancel = threading.Event()
+        self._beat: int | None = None
+        self._now = 0
+        self._noted: set[str] = set()
+        self.outbox: Outbox[None] = Outbox(
+            "--kubernetes",
+            self._send,
+            most=1,
+            max_age_s=float("inf"),
+            backoff=backoff or Backoff(longest_s=LONGEST_WAIT_S),
+        )
+
+    def start(self) -> None:
+        self.outbox.start()
+
+    def close(self, grace_s: float) -> None:
+        self.outbox.close(grace_s)
+        self._cancel.set()
+
+    def observe(self, tick: Tick, rows: Mapping[str, Sequence[Columns]], losses: Sequence[Losses]) -> None:
+        """See what the rows of a tick say about the conditions."""
+        with self._lock:
+            changed = self._beat is None or tick.end - self._beat >= HEARTBEAT_NS
+            if changed:
+                self._beat = tick.end
+            self._now = tick.end
+            self.conditions.observe(rows, tick.end)
+            for columns in rows.get("events", ()):
+                if INCIDENT in columns["kind"]:
+                    for mark in marks_of(columns, tick):
+                        changed |= self.conditions.mark(mark, tick.end)
+            changed |= self.conditions.expire(tick.end, tick.wall)
+            if self._taint is not None:
+                starved = self.conditions.states[ConditionType.CPU_STARVED]
+                changed |= self._taint.observe(starved is not None and starved.status, tick.end)
+        if changed:
+            self.outbox.put(None)
+
+    def deliver(self, report: Report) -> None:
+        """Take in a diagnosis. Each incident is an event; repeated ones are counted by the API."""
+        with self._lock:
+            self.conditions.report(report, self._now)
+            self._events += events_of(report)
+        self.outbox.put(None)
+
+    def _job(self) -> dict[str, Any]:
+        with self._lock:
+            conditions = {str(type_): state and state.to_json() for type_, state in self.conditions.states.items()}
+            taint = None
+            if self._taint is not None and self._policy is not None:
+                wanted = self._taint.wanted if self._taint_known else None
+                taint = {"wanted": wanted, "effect": self._policy.effect, "share": self._policy.share}
+            events = [event.to_json() for event in self._events]
+        return {"node": self._node, "conditions": conditions, "events": events, "taint": taint}
+
+    def _send(self, _: None) -> Delivery:
+        """Start the child with the newest state."""
+        try:
+            done = run_child(
+                isolated_python("exhume.kubernetes.api"),
+                json.dumps(self._job()).encode(),
+                timeout_s=CHILD_TIMEOUT_S,
+                cancel=self._cancel,
+                environment=child_environment(),
+            )
+        except OSError as error:
+            return Delivery(False, retry=True, problem=f"a process can't be started: {error}")
+        try:
+            result = json.loads(done.output)
+        except ValueError:
+            late = done.code is None or done.code < 0
+            what = "the API did not answer in time" if late else f"code {done.code}: {done.last_error[:200]}"
+            return Delivery(False, retry=True, problem=f"the process that reports ended: {what}")
+        return self._take(result)
+
+    def _take(self, result: Mapping[str, Any]) -> Delivery:
+        """Take in what the child did."""
+        done, now = set(result["events_done"]), self._now
+        problems = result["problems"]
+        retried = [each for each in problems if each["retry"]]
+        dropped = {each["part"] for each in problems if not each["retry"]}
+        with self._lock:
+            left = () if "events" in dropped else [each for each in self._events if each.name not in done]
+            self._events = deque(left, MAX_EVENTS)
+            if not any(each["part"] == "conditions" for each in problems):
+                self.conditions.adopt(result["conditions"], now)
+            known, tainted = self._taint_known, result["tainted"]
+            if self._taint is not None and tainted is not None:
+                self._taint_known = True
+                if tainted and not known:
+                    self._taint.adopt(now)
+        for each in problems:
+            if not each["retry"] and each["text"] not in self._noted and len(self._noted) < MAX_EVENTS:
+                self._noted.add(each["text"])
+                _log.warning("--kubernetes: %s", each["text"])
+        if retried:
+            after = max(float(each["retry_after_s"]) for each in retried)
+            return Delivery(False, retry=True, problem=str(retried[0]["text"]), retry_after_s=after)
+        if self._taint is not None and self._taint_known and not known and self._taint.wanted != bool(tainted):
+            self.outbox.put(None)
+        return Delivery(True)
