@@ -11,9 +11,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from tests.synthetic import synthetic_recording
 
 from exhume.cli.main import run as run_program
-from exhume.lab.synth import write_synthetic
 from exhume.model.clock import NANOS, Tick
 from exhume.model.facts import RecordingFacts
 from exhume.store.write.writer import SegmentWriter
@@ -22,8 +22,8 @@ from exhume.store.write.writer import SegmentWriter
 @pytest.fixture(scope="session")
 def synthetic(tmp_path_factory):
     """Four minutes of a node with eight cores: (directory, what was written)."""
-    directory = tmp_path_factory.mktemp("synthetic") / "recording"
-    return directory, write_synthetic(directory, cores=8, hours=4 / 60, seed=7)
+    written = synthetic_recording(tmp_path_factory, cores=8, minutes=4, seed=7)
+    return written.directory, written
 
 
 @pytest.fixture(scope="session")

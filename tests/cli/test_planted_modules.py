@@ -26,6 +26,10 @@ CASES = {
     "cores": "cores --dir {dir}",
     "flame": "flame --dir {dir} -o {new}.svg",
     "events": "events --dir {dir}",
+    "event": "event add --events-socket {new} died",
+    "health": "health --dir {dir}",
+    "install": "install --dry-run",
+    "uninstall": "uninstall --dry-run",
     "audit": "audit --dir {dir} --hours 1",
     "zombies": "zombies --dir {dir} --explain",
     "fix plan": "fix plan --dir {dir} --work-dir {new}",
@@ -98,6 +102,12 @@ def test_no_command_loads_a_planted_module(case, trap, environment, small_record
     # A node without systemd and containers has nothing to audit, or to plan for.
     nothing = {
         "audit": (0, 1, 3),
+        # No recorder listens, or runs.
+        "event": (3,),
+        "health": (3,),
+        # Without systemd there is nothing to install into, or to remove.
+        "install": (0, 2),
+        "uninstall": (0, 2, 3),
         "fix plan": (0, 3),
         "fix plan zombies": (0, 3),
         "fix apply zombies": (0, 2),

@@ -154,11 +154,15 @@ class KeepingSink:
 class FakeRecorder:
     """A recorder of fake sources, and what came of it."""
 
-    def __init__(self, *sources: Any, sampler: Any = None, options: RecorderOptions | None = None) -> None:
+    def __init__(
+        self, *sources: Any, sampler: Any = None, options: RecorderOptions | None = None, observers: Any = ()
+    ) -> None:
         self.clock = FakeClock()
         self.sources = Sources(sampler=sampler, traced=sampler, others=list(sources))
         self.sink = KeepingSink()
-        self.recorder = Recorder(self.sources, options or RecorderOptions(memory_budget=1 << 40), self.clock)
+        self.recorder = Recorder(
+            self.sources, options or RecorderOptions(memory_budget=1 << 40), self.clock, observers=observers
+        )
 
     def run(self, ticks: int, delays: dict[int, float] | None = None, until: int | None = None, on_tick: Any = None):
         self.stop = StopAfter(self.clock, ticks, delays)

@@ -123,6 +123,28 @@ def test_a_failed_source_has_its_place_in_the_loss_and_its_traceback_in_the_log(
     assert "parse_duration" in caplog.text
 
 
+def test_an_observer_gets_the_committed_rows_and_its_failure_is_a_loss() -> None:
+    class Observer:
+        name = "metrics"
+
+        def __init__(self, fails_at: int) -> None:
+            self.fails_at, self.seen = fails_at, []
+
+        def observe(self, tick, rows, losses) -> None:
+            self.seen.append((tick.index, len(rows["anchors"]), len(made.sink.ticks)))
+            if tick.index == self.fails_at:
+                raise ConnectionError("no listener")
+
+    failing, steady = Observer(1), Observer(-1)
+    steady.name = "steady"
+    made = FakeRecorder(FakeSource("anchors", anchors), observers=[failing, steady])
+    made.run(2 + RETRY_TICKS)
+    assert steady.seen == [(index, 1, index + 1) for index in range(2 + RETRY_TICKS)]
+    assert [index for index, *_ in failing.seen] == [0, 1, 1 + RETRY_TICKS]
+    (loss,) = made.sink.rows("losses")
+    assert (loss["tick"], loss["source"], loss["kind"]) == (2, "metrics", "observer-failed")
+
+
 def test_a_source_that_keeps_failing_is_recorded_each_time() -> None:
     def fails(tick: Tick):
         raise ValueError("nonsense")

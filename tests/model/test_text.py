@@ -1,5 +1,7 @@
 """Numbers as people read them."""
 
+import time
+
 import pytest
 
 from exhume.model import text
@@ -34,3 +36,10 @@ def test_counts_and_lists():
     assert text.listing(["a", "b"]) == "a, b"
     assert text.listing(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
     assert text.points(-0.5) == "-50.00 points"
+
+
+@pytest.mark.parametrize("name", ["a" * 100_000, "1" * 100_000 + "x", "ab1" * 30_000 + "z", "-1x" * 30_000])
+def test_the_pattern_of_a_long_name_takes_no_longer_for_each_character(name):
+    began = time.process_time()
+    text.path_pattern(name)
+    assert time.process_time() - began < 1

@@ -5,7 +5,6 @@ argparse, because the recorder keeps its parser in memory: typer costs 15 MB, an
 
 import argparse
 import datetime
-import difflib
 import re
 import shutil
 import textwrap
@@ -16,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from exhume.cli.exit_codes import SUMMARY
 from exhume.model import settings
 from exhume.model.errors import UsageError
-from exhume.model.settings import COLOR, DIR, LOG, UTC, LogTarget, RecorderSettings, Setting
+from exhume.model.settings import COLOR, DIR, LOG, UTC, LogTarget, NotificationSettings, RecorderSettings, Setting
 
 T = TypeVar("T")
 
@@ -24,6 +23,13 @@ T = TypeVar("T")
 RECORDER: tuple[Setting[Any], ...] = (
     *(DIR, settings.FOR, settings.RATE, settings.MAX_SIZE, settings.MAX_AGE, settings.CPU_BUDGET),
     *(settings.MEMORY_BUDGET, settings.NICE, settings.GROUP, settings.KEEP_SECRETS),
+    *(settings.NODE_NAME, settings.NODE_LABELS),
+    settings.EVENTS_SOCKET,
+)
+# In the order of the fields of NotificationSettings.
+NOTIFICATIONS: tuple[Setting[Any], ...] = (
+    *(settings.ON_INCIDENT, settings.WEBHOOK, settings.WEBHOOK_FORMAT, settings.WEBHOOK_TOKEN_FILE),
+    *(settings.WEBHOOK_TOKEN, settings.KUBERNETES, settings.CLEAR_AFTER, settings.TAINT, settings.TAINT_SHARE),
 )
 TIME_FORMS = "RFC 3339, HH:MM:SS, '10m ago', @unix or now"
 MAX_WIDTH = 100
@@ -99,6 +105,9 @@ def _epilog(examples: Iterable[str]) -> str:
 
 
 def _did_you_mean(given: str, known: Iterable[Any]) -> str:
+    # Only for a typing error: the recorder never needs it.
+    import difflib
+
     found = difflib.get_close_matches(given, [str(each) for each in known], n=1)
     return f"; did you mean {found[0]}?" if found else ""
 
@@ -111,7 +120,7 @@ def option(parser: argparse._ActionsContainer, spec: str, text: str, **others: A
         others["action"] = "store_true"
     else:
         others["metavar"] = flags.pop()
-        if others.get("default") not in (None, []):
+        if others.get("default") not in (None, [], ""):
             text = f"{text.removesuffix('.')} [default: {others['default']}]."
     # argparse formats help with %.
     parser.add_argument(*flags, help=text.replace("%", "%%"), **others)
@@ -152,6 +161,11 @@ def log_target(options: Namespace) -> LogTarget:
 def recorder_settings(options: Namespace) -> RecorderSettings:
     """The settings of a recorder; those without a flag come from the environment."""
     return RecorderSettings(*(value_of(options, setting) for setting in RECORDER))
+
+
+def notification_settings(options: Namespace) -> NotificationSettings:
+    """Where incidents are reported; settings without a flag come from the environment."""
+    return NotificationSettings(*(value_of(options, setting) for setting in NOTIFICATIONS))
 
 
 def add_recording_options(parser: ArgumentParser, *, window: bool = True, json: bool = True) -> None:

@@ -47,6 +47,10 @@ COMMANDS = {
         ("exhume diagnose", "exhume diagnose --at 03:14:07", "exhume diagnose --last 10m --html incident.html"),
     ),
     "info": Command("Show what a recording holds, lost and cost.", ("exhume info", "exhume info --json")),
+    "health": Command(
+        "Say whether the recorder works, for probes.",
+        ("exhume health", "exhume health --json", "exhume health --allow-losses --late-after 30s"),
+    ),
     "incidents": Command(
         "List the moments that the recorder marked.",
         ("exhume incidents", "exhume incidents --last 1h", "exhume incidents --no-findings --json"),
@@ -67,6 +71,14 @@ COMMANDS = {
         "List the kernel log and other events.",
         ("exhume events --last 1h", "exhume events --kind oom --kind hung-task", "exhume events --since 03:00 --json"),
     ),
+    "event": Command(
+        "Report a failed job or a deployment to the recorder.",
+        (
+            'exhume event add --kind job-failed "train-7: NCCL timeout"',
+            'exhume event add --kind deployment "agent 4.2"',
+            "exhume event ray --follow",
+        ),
+    ),
     "audit": Command(
         "List units and containers that crash-loop, fail or are unused.",
         ("exhume audit", "exhume audit --all --hours 48", "exhume audit ecs.service --json"),
@@ -83,6 +95,11 @@ COMMANDS = {
         "Plan, apply, verify and roll back the removal of a finding.",
         ("exhume fix plan ecs.service", "exhume fix apply", "exhume fix rollback"),
     ),
+    "install": Command(
+        "Install recorder and page as services of systemd.",
+        ("exhume install --dry-run", "exhume install", "exhume install --no-page"),
+    ),
+    "uninstall": Command("Remove the services; recordings stay.", ("exhume uninstall", "exhume uninstall --purge")),
     "lab": Command(
         "Make pathologies and synthetic recordings to test with.",
         ("exhume lab list", "exhume lab run softirq-storm --for 20s", "exhume lab synth --cores 96 --hours 1"),
@@ -155,6 +172,8 @@ def run() -> None:
         code = exit_codes.ERROR
     except KeyboardInterrupt:
         code = exit_codes.INTERRUPTED
+    # All that is left goes with the process: looking for cycles in it would take 50 ms of CPU.
+    gc.freeze()
     sys.exit(code)
 
 

@@ -4,29 +4,35 @@ import gc
 import mmap
 import os
 import platform
+import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exhume import __version__
 from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
-from exhume.collect.loop import Recorder, RecorderOptions
+from exhume.collect.loop import Recorder, RecorderOptions, TickObserver
 from exhume.collect.source_set import Sources, open_sources
+from exhume.collect.sources.job_events import JobSocket
 from exhume.collect.sources.kmsg import LogPosition
-from exhume.collect.symbols.parser_process import ParserProcess
+from exhume.collect.symbols.opener_process import OpenerProcess
+from exhume.collect.systemd.notify import SystemdNotifier
 from exhume.model.clock import NANOS, SystemClock, read_boot_id
+from exhume.model.errors import ExhumeError
 from exhume.model.facts import RecordingFacts
+from exhume.model.job_event import DEFAULT_SOCKET
 from exhume.model.ownership import Access
 from exhume.model.process import raised_priority
 from exhume.model.progress import RecordingSummary, TickSummary
-from exhume.model.settings import RecorderSettings
+from exhume.model.settings import AUTO, SYSTEM_DIRECTORY, RecorderSettings
 from exhume.model.stop import Stop
 from exhume.procfs.host import Host
 from exhume.store.format.names import boot_part
-from exhume.store.read.events import last_log_sequence
+from exhume.store.read.events import last_log_record
 from exhume.store.read.index import sealed_segments
+from exhume.store.write.health import HealthFile
 from exhume.store.write.writer import SegmentWriter
 
 # Every segment holds the names of its own stacks. On a small node a minute has too few samples to share that cost: with
@@ -35,6 +41,8 @@ SMALL_NODE = 1000
 SMALL_SEGMENT_S, SEGMENT_S = 300, 60
 # At its end the recorder seals what killed ones left for no longer than this: service managers don't wait long.
 LEFTOVERS_S = 2.0
+# Files that a recorder has open on a node of two cores; more cores cost the stacks, not the recording.
+LEAST_OPEN_FILES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,43 +52,79 @@ class NodeRecorder:
     sources: Sources
     store: SegmentWriter
     settings: RecorderSettings
+    facts: RecordingFacts
+    health: HealthFile
 
-    def run(self, stop: Stop, on_tick: Callable[[TickSummary], None]) -> RecordingSummary:
+    def run(
+        self, stop: Stop, on_tick: Callable[[TickSummary], None], observers: Sequence[TickObserver] = ()
+    ) -> RecordingSummary:
         """Record until the stop is set or the time is over."""
         settings = self.settings
         options = RecorderOptions(settings.rate_hz, settings.cpu_budget, settings.memory_budget)
         until = None if settings.duration_ns is None else SystemClock().monotonic_ns() + settings.duration_ns
         # What is loaded by now lives to the end: keep the garbage collector from scanning it.
         gc.freeze()
-        return Recorder(self.sources, options).run(self.store, stop, until, on_tick)
+        with closing(SystemdNotifier.from_environment()) as notifier:
+            recorder = Recorder(self.sources, options, observers=(self.health, notifier, *observers))
+            return recorder.run(self.store, stop, until, on_tick)
 
 
 @contextmanager
-def node_recorder(settings: RecorderSettings, parser: ParserProcess | None = None) -> Iterator[NodeRecorder]:
-    """Open the sources and the store; at the end, what was recorded is sealed. The parser is one that was
+def node_recorder(settings: RecorderSettings, opener: OpenerProcess | None = None) -> Iterator[NodeRecorder]:
+    """Open the sources and the store; at the end, what was recorded is sealed. The opener is one that was
     forked before."""
+    _check_open_files()
     host, age = Host(), settings.max_age_ns
     boot_id = read_boot_id(host.proc)
-    sequence = last_log_sequence(settings.directory, boot_id)
-    position = None if sequence is None else LogPosition(boot_id, sequence)
+    last = last_log_record(settings.directory, boot_id)
+    position = None if last is None else LogPosition(boot_id, *last)
     with (
         raised_priority(settings.nice) as nice,
-        closing(
-            open_sources(host, settings.rate_hz, position, keep_secrets=settings.keep_secrets, parser=parser)
-        ) as sources,
+        closing(_open_sources(host, settings, position, opener)) as sources,
     ):
         facts = facts_of(boot_id, sources, settings.rate_hz, nice)
+        facts = replace(facts, node=settings.node_name or facts.node, labels=dict(settings.node_labels))
+        access = Access(settings.group)
         writer = SegmentWriter(
             settings.directory,
             facts,
             max_bytes=settings.max_bytes,
             max_age_s=None if age is None else age / NANOS,
-            access=Access(settings.group),
+            access=access,
             leftovers_s=LEFTOVERS_S,
             segment_s=SMALL_SEGMENT_S if facts.cores * facts.rate_hz < SMALL_NODE else SEGMENT_S,
         )
-        with closing(writer) as store:
-            yield NodeRecorder(sources, store, settings)
+        with closing(writer) as store, closing(HealthFile(settings.directory, facts, access)) as health:
+            yield NodeRecorder(sources, store, settings, facts, health)
+
+
+def _check_open_files() -> None:
+    """The soft limit is raised to the hard one when stacks are sampled. Raises ExhumeError."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < LEAST_OPEN_FILES:
+        raise ExhumeError(
+            f"at most {hard} open files are allowed, recording needs {LEAST_OPEN_FILES}: raise the limit "
+            "(ulimit -n, LimitNOFILE= of the service)"
+        )
+
+
+def _open_sources(
+    host: Host, settings: RecorderSettings, position: LogPosition | None, opener: OpenerProcess | None
+) -> Sources:
+    listen = events_socket(settings.events_socket, settings.directory)
+    jobs = None if listen is None else JobSocket(listen, settings.group)
+    return open_sources(
+        host, settings.rate_hz, position, keep_secrets=settings.keep_secrets, opener=opener, job_socket=jobs
+    )
+
+
+def events_socket(setting: Path | None, directory: Path) -> Path | None:
+    """Where a recorder of this directory takes events. By itself only the service has a socket, whose unit makes the
+    directory for it: other recorders would be in each other's way."""
+    if setting != AUTO:
+        return setting
+    serves = directory == SYSTEM_DIRECTORY and os.access(DEFAULT_SOCKET.parent, os.W_OK)
+    return DEFAULT_SOCKET if serves else None
 
 
 def size_on_disk(directory: Path, began_ms: int) -> int:

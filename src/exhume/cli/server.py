@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import errno
-import ipaddress
 import os
 import secrets
 import socket
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from exhume.cli.terminal import say
 from exhume.model.errors import ExhumeError, UsageError
-from exhume.model.settings import LISTEN, TOKEN
+from exhume.model.settings import LISTEN, TOKEN, is_loopback
 
 if TYPE_CHECKING:
     from exhume.present.web.guard import Rules
@@ -88,7 +87,7 @@ class ServerOptions:
             if file is not None and not os.access(file, os.R_OK):
                 raise UsageError(f"{file} can't be read; --tls-cert and --tls-key take PEM files")
         given = TOKEN.read(token or "")
-        if given is None and not _is_loopback(host):
+        if given is None and not is_loopback(host):
             given = secrets.token_urlsafe(24)
         return cls(host, port, given, tuple(name.lower() for name in names), tls_cert, tls_key)
 
@@ -194,12 +193,6 @@ def _hidden_from(user: int, group: int, directory: Path, files: Sequence[Path]) 
         os.seteuid(0)
         os.setegid(0)
         os.setgroups(groups)
-
-
-def _is_loopback(host: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -3,10 +3,11 @@
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from exhume.model.tables import INCIDENT, Columns, Losses, Self, loss_total, to_
 
 _log = logging.getLogger(__name__)
 _PACKAGE = f"{Path(__file__).parents[1]}/"
+T = TypeVar("T")
 
 # A tick that comes this much too late has missed at least one second.
 LATE_NS = NANOS * 3 // 2
@@ -37,6 +39,16 @@ class Stop(Protocol):
     def is_set(self) -> bool: ...
 
     def wait(self, timeout: float) -> bool: ...
+
+
+class TickObserver(Protocol):
+    """Gets the rows of every tick after they were committed: metrics and notifications are made of them. It is called
+    in the recorder's thread, so it must be quick and must not block."""
+
+    @property
+    def name(self) -> str: ...
+
+    def observe(self, tick: Tick, rows: Mapping[str, Sequence[Columns]], losses: Sequence[Losses]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +78,27 @@ class TickBatch:
 class Recorder:
     """Runs the sources once a second, at the full second of the wall clock, so that a row is a second people know."""
 
-    def __init__(self, sources: Sources, options: RecorderOptions, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        sources: Sources,
+        options: RecorderOptions,
+        clock: Clock | None = None,
+        observers: Sequence[TickObserver] = (),
+    ) -> None:
         self._sources = sources
+        # Looked up once: isinstance of a protocol compares every attribute, which for all sources took a fiftieth of a
+        # tick.
+        self._losses_of = {
+            id(source): source.take_losses for source in sources.in_order() if isinstance(source, LossySource)
+        }
         self._options = options
+        self._observers = observers
         self._clock = clock or SystemClock()
         self._marks = IncidentMarks()
         self._budget = Budget(options.cpu_budget, options.rate_hz)
         self._cost = OwnCost(self._clock)
         self._paused: dict[str, int] = {}
-        self._failed_at_first: list[Losses] = []
+        self._carried: list[Losses] = []
 
     def run(
         self, sink: RowSink, stop: Stop, until: int | None = None, on_tick: Callable[[TickSummary], None] | None = None
@@ -84,7 +108,7 @@ class Recorder:
         start = began
         # A first read of everything, for the counters that later ones are measured against.
         first = Tick(-1, start, start, self._clock.wall_ns())
-        self._failed_at_first = [loss for source in self._sources.in_order() for loss in self._read(source, first)[1]]
+        self._carried = [loss for source in self._sources.in_order() for loss in self._read(source, first)[1]]
         samples = incidents = index = 0
         losses: Counter[str] = Counter()
         stopped = stop.is_set()
@@ -125,7 +149,7 @@ class Recorder:
         return remaining / NANOS
 
     def _turn(self, tick: Tick, sink: RowSink) -> TickSummary:
-        batch, self._failed_at_first = TickBatch(self._failed_at_first), []
+        batch, self._carried = TickBatch(self._carried), []
         if tick.nanos > LATE_NS:
             text = f"a tick took {tick.seconds:.1f} s instead of one"
             batch.losses.append(Losses(tick.start, "recorder", "late-tick", round(tick.seconds) - 1, text))
@@ -157,24 +181,36 @@ class Recorder:
             # For the summary: in the recording the store counts them itself, as soon as there is room.
             text = f"{dropped} rows were dropped because the disk was full"
             batch.losses.append(Losses(tick.start, "store", "disk-full", dropped, text))
+        for observer in self._observers:
+            observe = partial(observer.observe, tick, batch.rows, batch.losses)
+            self._carried += self._attempt(observer.name, "observer", tick, observe, None)[1]
         return _summary(tick, batch, spent)
 
     def _read(self, source: Source, tick: Tick) -> tuple[TickRows, list[Losses]]:
-        """What a source has for the tick, and what it lost. One that failed is left alone for a while."""
-        rows: TickRows = NOTHING
-        losses: list[Losses] = []
-        if self._paused.get(source.name, -1) > tick.index:
-            return rows, losses
-        try:
+        """What a source has for the tick, and what it lost."""
+
+        def read() -> tuple[TickRows, list[Losses]]:
             rows = source.read(tick)
-            if isinstance(source, LossySource):
-                losses = source.take_losses()
-        except Exception as error:  # noqa: BLE001  the edge of the tick: one source's failure must not end the recording
-            self._paused[source.name] = tick.index + RETRY_TICKS
+            take_losses = self._losses_of.get(id(source))
+            return rows, take_losses() if take_losses else []
+
+        nothing: tuple[TickRows, list[Losses]] = (NOTHING, [])
+        (rows, losses), failed = self._attempt(source.name, "source", tick, read, nothing)
+        return rows, losses + failed
+
+    def _attempt(
+        self, name: str, kind: str, tick: Tick, action: Callable[[], T], otherwise: T
+    ) -> tuple[T, list[Losses]]:
+        """The result of an action, and a loss if it failed. One that failed is left alone for a while."""
+        if self._paused.get(name, -1) > tick.index:
+            return otherwise, []
+        try:
+            return action(), []
+        except Exception as error:  # noqa: BLE001  the edge of the tick: one failure must not end the recording
+            self._paused[name] = tick.index + RETRY_TICKS
             text = f"{type(error).__name__}: {error} ({_place_of(error)}); retried in {RETRY_TICKS} s"
-            _log.warning("source %s failed: %s", source.name, text, exc_info=error)
-            losses = [Losses(tick.start, source.name, "source-failed", 1, text)]
-        return rows, losses
+            _log.warning("%s %s failed: %s", kind, name, text, exc_info=error)
+            return otherwise, [Losses(tick.start, name, f"{kind}-failed", 1, text)]
 
     def _keep_budget(self, tick: Tick, spent: Self, batch: TickBatch) -> None:
         sampler = self._sources.sampler

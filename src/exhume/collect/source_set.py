@@ -12,14 +12,15 @@ from exhume.collect.sources.cgroups import CgroupFollower, CgroupSource, ChurnSo
 from exhume.collect.sources.container_events import CriEventSource, DockerEventSource
 from exhume.collect.sources.cpu import CpuSource
 from exhume.collect.sources.interrupts import InterruptSource
-from exhume.collect.sources.kmsg import KernelLogClock, KernelLogSource, LogPosition
+from exhume.collect.sources.job_events import JobEventSource, JobSocket
+from exhume.collect.sources.kmsg import KernelLogClock, KernelLogSource, LogPosition, klogctl
 from exhume.collect.sources.netdev import NetdevSource
 from exhume.collect.sources.node import NodeSource
 from exhume.collect.sources.softnet import SoftnetSource
 from exhume.collect.sources.threads import ThreadSource
 from exhume.collect.sources.throttling import ThrottlingSource
 from exhume.collect.sources.unit_events import UnitEventSource
-from exhume.collect.symbols.parser_process import ParserProcess
+from exhume.collect.symbols.opener_process import OpenerProcess
 from exhume.model.errors import SourceUnavailable
 from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host
@@ -55,16 +56,17 @@ def open_sources(
     log_position: LogPosition | None,
     *,
     keep_secrets: bool = False,
-    parser: ParserProcess | None = None,
+    opener: OpenerProcess | None = None,
+    job_socket: JobSocket | None = None,
 ) -> Sources:
-    """Everything that can be recorded here. A parser of symbol files that was made before is used, or closed."""
+    """Everything that can be recorded here. An opener of files that was made before is used, or ended."""
     sources = Sources()
     stat = StatFile(host)
     sources.sampler = _open(
-        lambda: PerfSource(host, rate_hz, keep_secrets=keep_secrets, parser=parser), sources.missing
+        lambda: PerfSource(host, rate_hz, keep_secrets=keep_secrets, opener=opener), sources.missing
     )
-    if sources.sampler is None and parser is not None:
-        parser.close()
+    if sources.sampler is None and opener is not None:
+        opener.end()
     sources.cgroups = _open(lambda: CgroupSource(host), sources.missing)
     makers: list[Callable[[], Source]] = [
         lambda: CpuSource(host, stat),
@@ -74,11 +76,14 @@ def open_sources(
         lambda: ThreadSource(host),
         lambda: ThrottlingSource(host),
         lambda: NetdevSource(host),
-        lambda: KernelLogSource(host, log_position, KernelLogClock()),
+        # syslog(2) knows no other machine than this one.
+        lambda: KernelLogSource(host, log_position, KernelLogClock(), klogctl if host.dev == Host().dev else None),
         lambda: DockerEventSource(host),
         lambda: CriEventSource(host),
         lambda: UnitEventSource(host),
     ]
+    if job_socket is not None:
+        makers.append(lambda: JobEventSource(host, job_socket, keep_secrets=keep_secrets))
     memory = sources.cgroups.v1 if sources.cgroups else None
     sources.traced = _trace_cgroups(host, sources)
     if sources.traced is None:

@@ -4,7 +4,8 @@ import grp
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -15,6 +16,11 @@ SYSTEM_DIRECTORY = Path("/var/lib/exhume")
 DEFAULT_GROUP = "exhume"
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MIN_TOKEN = 16
+_LABELS_LENGTH = 4096
+# The socket that goes with the directory: only the service has one.
+AUTO = Path("auto")
+# What fits into a socket's address (sys/un.h).
+_LONGEST_SOCKET = 107
 _SAMPLES_A_SECOND = "number of samples a second on each core"
 
 T = TypeVar("T")
@@ -130,6 +136,16 @@ def _group(text: str) -> int | None:
         raise UsageError(f"there is no group {text!r}: make it with groupadd, or write none") from None
 
 
+def _socket_path(text: str) -> Path | None:
+    if text == "none":
+        return None
+    if text == os.fspath(AUTO):
+        return AUTO
+    if not text.startswith("/") or len(os.fsencode(text)) > _LONGEST_SOCKET:
+        raise UsageError(f"{text!r} is not an absolute path of at most {_LONGEST_SOCKET} bytes")
+    return Path(text)
+
+
 def _switch(text: str) -> bool:
     if text.lower() not in ("", "0", "1", "false", "true", "no", "yes", "off", "on"):
         raise UsageError(f"{text!r} is neither yes nor no")
@@ -144,12 +160,71 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine alone."""
+    import ipaddress  # takes 5 ms, which most commands don't need
+
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
 def _token(text: str) -> str:
     if len(text) < MIN_TOKEN or not text.isascii() or not text.isprintable() or " " in text:
         raise UsageError(
             f"a token needs {MIN_TOKEN} printable characters or more, without blanks; omit it to get a random one"
         )
     return text
+
+
+def _node_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?", text, re.ASCII):
+        raise UsageError(f"{text!r} is not a node name: write letters, digits, dots and dashes, such as node-1")
+    return text
+
+
+def _labels(text: str) -> Mapping[str, str]:
+    """`KEY=VALUE`, several with commas between them."""
+    pairs = [part.strip().partition("=") for part in text.split(",") if part.strip()]
+    if len(text) > _LABELS_LENGTH or not text.isprintable() or not all(key and equals for key, equals, _ in pairs):
+        raise UsageError(f"{text[:80]!r} are not labels: write KEY=VALUE, such as pool=batch,zone=eu-1a")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _metrics_token(text: str) -> str:
+    return text if text in ("", "none") else _token(text)
+
+
+def _collector(text: str) -> str:
+    """The address of an OpenTelemetry collector, with the path that they have by default."""
+    from urllib.parse import urlsplit
+
+    try:
+        url = urlsplit(text)
+        if url.scheme not in ("http", "https") or not url.hostname or url.port == 0:
+            raise ValueError
+    except ValueError:
+        example = "http://127.0.0.1:4318/v1/metrics"
+        raise UsageError(f"{text!r} is not the address of a collector: write one such as {example}") from None
+    return url.geturl() if url.path not in ("", "/") else url._replace(path="/v1/metrics").geturl()
+
+
+def _url(text: str) -> str:
+    found = re.match(r"https?://[^/?#@\s]+(?:[/?#]\S*)?$", text, re.ASCII)
+    if not found or not text.isprintable():
+        raise UsageError(
+            f"{text!r} is not an address of a webhook: write http://... or https://..., without a password"
+        )
+    return text
+
+
+def _choice(what: str, *choices: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in choices:
+            raise UsageError(f"{text!r} is not a known {what}: write {', '.join(choices[:-1])} or {choices[-1]}")
+        return text
+
+    return read
 
 
 def _log(text: str) -> LogTarget:
@@ -222,6 +297,90 @@ GROUP = Setting(
 KEEP_SECRETS = Setting(
     "keep-secrets", "", _switch, "0", "Record command lines with the passwords, tokens and keys that are in them."
 )
+NODE_NAME = Setting(
+    "node-name",
+    "NAME",
+    _optional(_node_name),
+    "",
+    "Name of the node in the recording; in a pod the cluster's name for it (downward API, spec.nodeName).",
+    shown_default="the host name",
+)
+NODE_LABELS = Setting(
+    "node-labels",
+    "KEY=VALUE,...",
+    _labels,
+    "",
+    "Labels of the node in the recording, such as its pool and zone.",
+    shown_default="none",
+)
+EVENTS_SOCKET = Setting(
+    "events-socket",
+    "PATH",
+    _socket_path,
+    "auto",
+    "Unix socket for events of other programs (exhume event add), or none; auto: /run/exhume/events.sock for the "
+    "service, none for other recorders.",
+)
+ON_INCIDENT = Setting(
+    "on-incident",
+    "CMD",
+    _optional(str),
+    "",
+    "Shell command to run for each incident; it gets the diagnosis as JSON on standard input.",
+    shown_default="none",
+)
+WEBHOOK = Setting(
+    "webhook",
+    "URL",
+    _optional(_url),
+    "",
+    "URL that each incident is posted to, with its diagnosis.",
+    shown_default="none",
+)
+WEBHOOK_FORMAT = Setting(
+    "webhook-format",
+    "FORMAT",
+    _choice("format", "json", "slack", "alertmanager"),
+    "json",
+    "Body of the webhook: json, slack or alertmanager (API v2).",
+)
+WEBHOOK_TOKEN_FILE = Setting(
+    "webhook-token-file",
+    "FILE",
+    _optional(lambda text: Path(text).expanduser()),
+    "",
+    "File with the bearer token of the webhook, read for each request.",
+    shown_default="none",
+)
+WEBHOOK_TOKEN = Setting(
+    "webhook-token",
+    "TEXT",
+    _optional(str),
+    "",
+    "Bearer token of the webhook; a flag could be read by others.",
+    shown_default="none",
+    has_flag=False,
+)
+KUBERNETES = Setting(
+    "kubernetes", "", _switch, "0", "Report incidents to the Kubernetes API: node conditions and events."
+)
+CLEAR_AFTER = Setting(
+    "clear-after",
+    "DURATION",
+    _at_least("10s", parse_duration),
+    "5m",
+    "How long it has to be quiet until a node condition clears, at least 10s.",
+)
+TAINT = Setting(
+    "taint",
+    "EFFECT",
+    _choice("effect", "none", "PreferNoSchedule", "NoSchedule", "NoExecute"),
+    "none",
+    "Taint the node while it is starved: PreferNoSchedule, NoSchedule or NoExecute.",
+)
+TAINT_SHARE = Setting(
+    "taint-share", "PERCENT", _percent, "10%", "Share of the nodes of a zone that may have the taint at the same time."
+)
 LISTEN = Setting(
     "listen", "ADDR", _address, "127.0.0.1:8420", "Address and port of the page; port 0 is any that is free."
 )
@@ -232,6 +391,30 @@ TOKEN = Setting(
     "",
     "Token that opens the page from other machines, 16 characters or more.",
     shown_default="a random one where it listens beyond loopback",
+)
+METRICS = Setting(
+    "metrics",
+    "ADDR",
+    _optional(_address),
+    "",
+    "Address and port on which the recorder serves metrics, such as 127.0.0.1:9739.",
+    shown_default="none are served",
+)
+METRICS_TOKEN = Setting(
+    "metrics-token",
+    "TEXT",
+    _metrics_token,
+    "",
+    "Token that scrapes have to send, 16 characters or more; 'none' lets everyone scrape who reaches the address.",
+    shown_default="none on loopback; elsewhere one is required",
+)
+OTLP = Setting(
+    "otlp",
+    "URL",
+    _optional(_collector),
+    "",
+    "OpenTelemetry collector that metrics are pushed to every 15 s (OTLP over HTTP), such as http://127.0.0.1:4318.",
+    shown_default="none are pushed",
 )
 COLOR = Setting(
     "color", "WHEN", _color, "auto", "Colours: auto (on a terminal, unless NO_COLOR is set), always or never."
@@ -246,11 +429,24 @@ LOG = Setting(
     has_flag=False,
 )
 
-_RECORDER = (FOR, RATE, MAX_SIZE, MAX_AGE, CPU_BUDGET, MEMORY_BUDGET, NICE, GROUP, KEEP_SECRETS)
-SETTINGS: tuple[Setting[object], ...] = (DIR, *_RECORDER, LISTEN, TOKEN, COLOR, UTC, LOG)
+_NODE = (NODE_NAME, NODE_LABELS)
+_RECORDER = (FOR, RATE, MAX_SIZE, MAX_AGE, CPU_BUDGET, MEMORY_BUDGET, NICE, GROUP, KEEP_SECRETS, *_NODE, EVENTS_SOCKET)
+_METRICS = (METRICS, METRICS_TOKEN, OTLP)
+_NOTIFICATIONS = (
+    *(ON_INCIDENT, WEBHOOK, WEBHOOK_FORMAT, WEBHOOK_TOKEN_FILE, WEBHOOK_TOKEN),
+    *(KUBERNETES, CLEAR_AFTER, TAINT, TAINT_SHARE),
+)
+SETTINGS: tuple[Setting[object], ...] = (
+    *(DIR, *_RECORDER, *_METRICS, *_NOTIFICATIONS),
+    *(LISTEN, TOKEN, COLOR, UTC, LOG),
+)
 
-# Variables that exhume sets for its own processes; they are not settings.
-INTERNAL_VARIABLES = {"EXHUME_LAB_RUN": "marks the processes of a lab run, so that they can be removed after a crash"}
+# Variables that exhume sets for its own processes and for commands; they are not settings.
+_OF_COMMANDS = ("NODE", "AT", "CAUSE", "SEVERITY", "VERDICT", "CONFIDENCE", "SUMMARY", "TRIGGER", "REPEATS")
+INTERNAL_VARIABLES = {
+    "EXHUME_LAB_RUN": "marks the processes of a lab run, so that they can be removed after a crash",
+    **{f"EXHUME_{name}": "an incident's, for the command of --on-incident" for name in _OF_COMMANDS},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +464,24 @@ class RecorderSettings:
     nice: int = -20
     group: int | None = None
     keep_secrets: bool = False
+    node_name: str | None = None
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    events_socket: Path | None = AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationSettings:
+    """Where incidents are reported. The duration is nanoseconds, the share 0 to 1."""
+
+    on_incident: str | None = None
+    webhook: str | None = None
+    webhook_format: str = "json"
+    webhook_token_file: Path | None = None
+    webhook_token: str | None = None
+    kubernetes: bool = False
+    clear_after_ns: int = 300 * 10**9
+    taint: str = "none"
+    taint_share: float = 0.1
 
 
 def default_directory(environment: Mapping[str, str] | None = None, user: int | None = None) -> Path:

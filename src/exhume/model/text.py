@@ -1,5 +1,7 @@
-"""Counts, sizes, durations, shares and lists as text: with units and separators, without false precision."""
+"""Counts, sizes, durations, shares and lists as text: with units and separators, without false precision. And the
+pattern of paths that differ in ids alone."""
 
+import re
 from collections.abc import Sequence
 
 from exhume.model.clock import NANOS
@@ -55,3 +57,19 @@ def points(delta: float) -> str:
 def listing(items: list[str], limit: int = 3) -> str:
     """The first few of many, and how many more there are."""
     return ", ".join(items[:limit]) + (f" and {len(items) - limit:,} more" if len(items) > limit else "")
+
+
+# Possessive, and tried at the begin of a run of digits alone: names are written by others, and the time that one takes
+# must not grow with the square of its length.
+_ID = re.compile(
+    r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}"  # a UUID, as systemd writes it too
+    r"|(?<![0-9a-f])(?=[a-f]*+[0-9])[0-9a-f]{12,}+"  # a container's id, whole or short
+    r"|(?<![0-9A-Za-z])(?=[a-f]*[0-9])[0-9a-f]{8,11}(?![0-9A-Za-z])"
+    r"|(?<![0-9])[0-9]++(?![0-9A-Za-z])"  # a number, unless a letter follows: k8s and s6 stay what they are
+)
+_REPEATED = re.compile(r"\*(?:[-_.:]?\*)+")
+
+
+def path_pattern(path: str) -> str:
+    """The path with `*` for ids and numbers, so that 70,000 of `docker/<id>` are one line."""
+    return _REPEATED.sub("*", _ID.sub("*", path))

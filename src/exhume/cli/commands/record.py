@@ -13,8 +13,18 @@ from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
 from exhume.cli import exit_codes
-from exhume.cli.args import RECORDER, add_setting, log_target, recorder_settings, value_of, zone_of
+from exhume.cli.args import (
+    NOTIFICATIONS,
+    RECORDER,
+    add_setting,
+    log_target,
+    notification_settings,
+    recorder_settings,
+    value_of,
+    zone_of,
+)
 from exhume.cli.log import log_lines_to
+from exhume.cli.metrics import METRICS_SETTINGS, check_metrics_options, observe_metrics
 from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import dir_args, say
 from exhume.model.clock import MILLIS, SystemClock
@@ -23,36 +33,45 @@ from exhume.model.settings import COLOR, DIR, LISTEN, LOG, UTC, RecorderSettings
 from exhume.present.terminal.status import Status, status_for, summary_lines
 
 if TYPE_CHECKING:
-    from exhume.collect.symbols.parser_process import ParserProcess
+    from exhume.collect.symbols.opener_process import OpenerProcess
 
 
 def add_options(parser: ArgumentParser) -> None:
-    for setting in (*RECORDER, UTC):
+    for setting in (*RECORDER, *METRICS_SETTINGS, *NOTIFICATIONS, UTC):
+        if not setting.has_flag:
+            continue
         add_setting(parser, setting, *(["-d"] if setting is DIR else []))
 
 
 def run(options: Namespace) -> int:
     """Without a command, the page of the recording is served too."""
     settings = recorder_settings(options)
+    check_metrics_options(options)  # refuse a bad address before anything starts
     # The confined process is forked before the recorder loads, opens or starts anything else.
-    from exhume.collect.symbols.parser_process import ParserProcess
+    from exhume.collect.symbols.opener_process import OpenerProcess
 
-    parser = ParserProcess.fork()
+    opener = OpenerProcess.fork()
     if options.command is not None:
-        return _record(options, settings, parser, None)
+        return _record(options, settings, opener, None)
     with _page_server(options) as lines:
-        return _record(options, settings, parser, lines)
+        return _record(options, settings, opener, lines)
 
 
 def _record(
-    options: Namespace, settings: RecorderSettings, parser: "ParserProcess | None", page: IO[bytes] | None
+    options: Namespace, settings: RecorderSettings, opener: "OpenerProcess | None", page: IO[bytes] | None
 ) -> int:
     """Record until the time is over or a signal comes; the status shows the lines of `page`."""
+    from exhume.cli.notifications import notifications_for
     from exhume.cli.recorder import node_recorder, size_on_disk
 
     directory = settings.directory
     began_ms = SystemClock().monotonic_ns() // MILLIS
-    with stopped_by_signals() as stop, node_recorder(settings, parser) as recorder:
+    with (
+        stopped_by_signals() as stop,
+        # Around the recorder: what is being delivered goes on while the recording is sealed.
+        notifications_for(notification_settings(options), directory, settings.node_name) as notifications,
+        node_recorder(settings, opener) as recorder,
+    ):
         # A closed terminal, a pipe without a reader or a full disk under the log is no reason to stop recording.
         with suppress(OSError):
             if recorder.store.tightened:
@@ -62,8 +81,10 @@ def _record(
         status = status_for(value_of(options, COLOR), str(directory), zone_of(options))
         if page is not None:
             threading.Thread(target=_forward, args=(page, status), daemon=True).start()
-        with log_lines_to(status.note):
-            summary = recorder.run(stop, status.tick)
+        with log_lines_to(status.note), observe_metrics(options, recorder) as metrics:
+            notifications.start(None if metrics is None else metrics.count_finding)
+            observers = notifications.observers if metrics is None else (metrics, *notifications.observers)
+            summary = recorder.run(stop, status.tick, observers)
     try:
         for line in summary_lines(summary, str(directory), size_on_disk(directory, began_ms)):
             print(line)
