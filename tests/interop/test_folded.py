@@ -26,3 +26,8 @@ def test_folded_lines_can_be_taken_apart_again(rows):
 def test_folded_text_of_known_stacks():
     tree = build_tree(profile({("python3", "main", "k:read"): 2, ("python3", "main"): 1}, weight_us=5))
     assert sorted(render_folded(tree).splitlines()) == ["python3;main 5", "python3;main;read 10"]
+
+
+def test_names_order_nothing_about_on_a_terminal():
+    tree = build_tree(profile({("evil\x1b[2J", "\x9b31mmain\x7f", "k:read"): 1}, weight_us=5))
+    assert render_folded(tree) == "evil [2J; 31mmain ;read 5\n"

@@ -82,6 +82,7 @@ export interface Diagnosis {
   ruled_out: RuledOut[];
   blind_spots: string[];
   accounting: Accounting | null;
+  failures: JobFailure[];
 }
 
 /** `exhume diagnose --html`. Where there is no flame graph, `no_flame` says why. */
@@ -255,6 +256,15 @@ export interface InterruptsShape {
   lines: InterruptLine[];
   total: number;
   left_out: number;
+}
+
+export interface JobFailure {
+  at: string;
+  at_ms: number;
+  kind: string;
+  text: string;
+  cause: string;
+  after_s: number;
 }
 
 /** The kernel's share of the worst core of each cell (permille, -1 where none was recorded), and that core. */

@@ -17,6 +17,7 @@ export type {
   IncidentShape as Incident,
   InterruptLine,
   InterruptsShape as Interrupts,
+  JobFailure,
   LaneShape as Lane,
   LanesShape as Lanes,
   Line as LaneSeries,

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from exhume.store.read.flame_tree import FlameTree
 
-# What would end a frame or a line, or be taken for the weight.
-_SEPARATORS = str.maketrans({";": ":", **dict.fromkeys("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", " ")})
+# What would end a frame or a line, or be taken for the weight; and what a terminal would obey.
+_CONTROLS = map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029))
+_SEPARATORS = str.maketrans({";": ":", **dict.fromkeys(_CONTROLS, " ")})
 
 
 def folded_lines(tree: FlameTree) -> Iterator[str]:

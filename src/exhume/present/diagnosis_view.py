@@ -17,6 +17,7 @@ from exhume.model.finding import (
     Diagnosis,
     Evidence,
     Finding,
+    JobFailure,
     Level,
     Link,
     Remedy,
@@ -105,6 +106,14 @@ def focus_text(diagnosis: Diagnosis, zone: tzinfo | None) -> str:
     if baseline.empty:
         return f"{text}, no baseline: there is no calm time near it"
     return f"{text}, baseline: {lengths[2]} of calm from {format_clock(baseline.since, zone)} on"
+
+
+def failure_text(failure: JobFailure, zone: tzinfo | None) -> str:
+    """`03:14:41 job-failed: train-7: NCCL timeout (34 s after user-hog began)`."""
+    after = duration(round(failure.after_s) * NANOS)
+    return (
+        f"{clock_text(failure.at, zone)} {failure.kind}: {visible(failure.text)} ({after} after {failure.cause} began)"
+    )
 
 
 def time_lines(accounting: Accounting) -> list[tuple[str, str, Sequence[TimeRow]]]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from starlette.testclient import TestClient
+from tests.synthetic import synthetic_recording
 
-from exhume.lab.synth import write_synthetic
 from exhume.present.web.app import create_app
 from exhume.present.web.guard import Rules
 from exhume.store.read.recording import Recording
@@ -16,8 +16,8 @@ HOST = "http://localhost"
 @pytest.fixture(scope="session")
 def written(tmp_path_factory):
     """Four minutes of a node with eight cores: (directory, what was written)."""
-    directory = tmp_path_factory.mktemp("page") / "recording"
-    return directory, write_synthetic(directory, cores=8, hours=4 / 60, seed=7)
+    written = synthetic_recording(tmp_path_factory, cores=8, minutes=4, seed=7)
+    return written.directory, written
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 /** The chain of a finding in order, and the place of its evidence in time. Pure. */
-import { percent, quantity, range, time } from "../format";
-import type { ChainLink, Culprit, Evidence, Finding, Span } from "../types";
+import { duration, percent, quantity, range, time } from "../format";
+import type { ChainLink, Culprit, Evidence, Finding, JobFailure, Span } from "../types";
 
 const ORDER = ["symptom", "mechanism", "culprit", "root_cause"];
 const AROUND_MS = 30_000;
@@ -23,6 +23,11 @@ function withCulprit(chain: ChainLink[], { culprit }: Finding): ChainLink[] {
   const at = chain[Math.max(0, place - 1)];
   const link: ChainLink = { role: "culprit", at: at.at, at_ms: at.at_ms, text: parts.join(" "), evidence: [] };
   return place < 0 ? [...chain, link] : [...chain.slice(0, place), link, ...chain.slice(place)];
+}
+
+/** A failure that a finding explains: when, what, and how long after the finding began. */
+export function failureText(of: JobFailure, utc: boolean): string {
+  return `${time(of.at_ms, utc)} ${of.kind}: ${of.text} (${duration(of.after_s * 1000)} after ${of.cause} began)`;
 }
 
 /** The value of a piece of evidence with its unit; a share of one as a percentage. */

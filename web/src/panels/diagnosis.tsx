@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { isFiltered } from "../address";
 import { api } from "../api";
 import { FindingCard } from "../diagnosis/finding";
-import { placeOf } from "../diagnosis/chain";
+import { failureText, placeOf } from "../diagnosis/chain";
 import { Times } from "../diagnosis/times";
 import { duration, range } from "../format";
 import { incidents, incidentsKnown } from "../live";
@@ -139,6 +139,16 @@ function RuledOut({ of }: { of: Diagnosis }): JSX.Element | null {
           ))}
         </dl>
       </details>
+      {of.failures.length > 0 && (
+        <details open>
+          <summary>{of.failures.length} failures of jobs that it explains</summary>
+          <ul>
+            {of.failures.map((each) => (
+              <li key={`${each.at} ${each.text}`}>{failureText(each, utc)}</li>
+            ))}
+          </ul>
+        </details>
+      )}
       {of.blind_spots.length > 0 && (
         <details>
           <summary>{of.blind_spots.length} blind spots</summary>

@@ -1,5 +1,6 @@
 /** The report of a diagnosis: verdict, findings, cores over time, stacks, events, and what was ruled out. */
 import type { ComponentChildren, JSX } from "preact";
+import { failureText } from "../diagnosis/chain";
 import { FindingCard, Symptoms } from "../diagnosis/finding";
 import { Times } from "../diagnosis/times";
 import { count, fixOffset, moment } from "../format";
@@ -60,6 +61,11 @@ export function DiagnosisPage({ report }: { report: DiagnosisReport }): JSX.Elem
           )}
         </Section>
         <Findings findings={others} headline={diagnosis.sentence} />
+        {diagnosis.failures.length > 0 && (
+          <Section title="Failures that it explains">
+            <TextList items={diagnosis.failures.map((each) => failureText(each, false))} empty="" />
+          </Section>
+        )}
         <Section title="Events">
           <Events events={report.events} leftOut={report.events_left_out} />
         </Section>

@@ -150,6 +150,15 @@ class RuledOut(TypedDict):
     why: str
 
 
+class JobFailure(TypedDict):
+    at: str
+    at_ms: int
+    kind: str
+    text: str
+    cause: str
+    after_s: float
+
+
 class Diagnosis(TypedDict):
     """The answer of `/api/diagnosis`: the JSON of `exhume diagnose`, with every time as a number too."""
 
@@ -165,6 +174,7 @@ class Diagnosis(TypedDict):
     ruled_out: list[RuledOut]
     blind_spots: list[str]
     accounting: Accounting | None
+    failures: list[JobFailure]
 
 
 class PackedCores(CoresHeader):

@@ -28,6 +28,7 @@ from exhume.present.diagnosis_view import (
     Checkup,
     confidence_text,
     evidence_parts,
+    failure_text,
     focus_text,
     remedy_cost_text,
     shortened,
@@ -49,7 +50,7 @@ _CLOCK = 8
 _LEAD = _CLOCK + 5  # what stands before a role: the time, and the mark that hangs on the line
 _ROLE = 11
 _LEVEL = 8
-EVIDENCE_SHOWN, REMEDIES_SHOWN = 3, 4
+EVIDENCE_SHOWN, REMEDIES_SHOWN, FAILURES_SHOWN = 3, 4, 5
 # Of a breakdown: the column of its total, the longest row, and the share from which on a row is shown.
 _TOTAL, _PART, SHARE_SHOWN = 24, 34, 0.01
 
@@ -71,6 +72,11 @@ def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int) -> It
     yield from _findings(diagnosis, zone, width, sentence)
     if not any(map(_has_symptoms, diagnosis.findings)) and diagnosis.symptoms:
         yield from section("symptoms", _chain(diagnosis.symptoms, (), zone, width, COLOURS[diagnosis.verdict]))
+    if diagnosis.failures:
+        texts = (failure_text(each, zone) for each in diagnosis.failures[:FAILURES_SHOWN])
+        yield from section("failures that it explains", bullets(texts, width))
+        if (more := len(diagnosis.failures) - FAILURES_SHOWN) > 0:
+            yield Text(f"{_INDENT}and {more} more", DIM)
     if diagnosis.accounting is not None:
         yield from section("where the time went", _times(diagnosis.accounting, width))
     if diagnosis.ruled_out:
@@ -130,7 +136,7 @@ def _check(check: Check, titles: int, width: int) -> Iterator[Text]:
 
 def _has_symptoms(finding: Finding) -> bool:
     """Whether the symptoms of the node stand at the head of its chain."""
-    return finding.severity is not Severity.INFO and finding.scope is Scope.NODE
+    return finding.severity is not Severity.INFO and finding.scope is not Scope.WORKLOAD
 
 
 def _findings(diagnosis: Diagnosis, zone: tzinfo | None, width: int, said: str) -> Iterator[Text]:
