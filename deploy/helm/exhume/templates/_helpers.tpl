@@ -1,0 +1,6 @@
+{{- define "exhume.labels" -}}
+app.kubernetes.io/name: exhume
+{{- end -}}
+{{- define "exhume.image" -}}
+{{ .Values.image.repository }}{{ with .Values.image.tag }}:{{ . }}{{ end }}
+{{- end -}}

@@ -1,0 +1,56 @@
+"""The objects of deploy/kubernetes and of the Helm chart, as a cluster would get them."""
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.parts import missing
+
+ROOT = Path(__file__).resolve().parents[3]
+KUSTOMIZE, CHART = ROOT / "deploy/kubernetes", ROOT / "deploy/helm/exhume"
+Object = dict[str, Any]
+
+
+def kustomized() -> list[Object]:
+    """What `kubectl kustomize deploy/kubernetes` prints: its base only lists files and sets the namespace."""
+    base = KUSTOMIZE / "base"
+    listed = yaml.safe_load((base / "kustomization.yaml").read_text())
+    assert set(listed) == {"apiVersion", "kind", "namespace", "resources"}
+    found = [each for name in listed["resources"] for each in yaml.safe_load_all((base / name).read_text())]
+    # So that both ways of reading them agree.
+    assert all(each["metadata"].get("namespace", listed["namespace"]) == listed["namespace"] for each in found)
+    return found
+
+
+def rendered(namespace: str = "exhume", **values: Any) -> list[Object]:
+    """The objects of the chart with these values over its own."""
+    found = sorted(Path("/usr/lib").glob("go-1.*/bin/go"))
+    if not found:
+        missing("Go, whose templates Helm uses (tools/system-packages kubernetes)")
+    known = {**yaml.safe_load((CHART / "values.yaml").read_text()), **values}
+    files = sorted(map(str, (CHART / "templates").iterdir()))
+    program = Path(__file__).with_name("render_chart.go")
+    with tempfile.TemporaryDirectory() as cache:
+        done = subprocess.run(
+            [str(found[0]), "run", str(program), *files],
+            input=json.dumps({"Values": known, "Release": {"Namespace": namespace}}),
+            env={**os.environ, "GOCACHE": os.environ.get("GOCACHE", cache), "GO111MODULE": "off", "CGO_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each is not None]
+
+
+def daemon_set(objects: list[Object]) -> Object:
+    (found,) = [each for each in objects if each["kind"] == "DaemonSet"]
+    return found
+
+
+def containers(objects: list[Object]) -> dict[str, Object]:
+    return {each["name"]: each for each in daemon_set(objects)["spec"]["template"]["spec"]["containers"]}
