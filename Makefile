@@ -18,9 +18,11 @@ QUICK ?=
 MINUTES ?= 10
 # How often soak-faults kills the recorder.
 KILLS ?= 200
+# Where `make wheel` puts the wheel.
+DIST ?= dist
 
-.PHONY: help setup web run check test test-unit test-page test-vm test-long fuzz machine lint lint-python lint-page format bench soak \
-	soak-faults score messages lock clean
+.PHONY: help setup web run check test test-unit test-page test-vm test-kubernetes test-long test-ray fuzz machine lint lint-python lint-page format bench soak \
+	soak-faults score messages wheel lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -37,8 +39,7 @@ check: setup ## for every edit: linters and the unit tests that need neither roo
 	@$(PARALLEL) lint-python test-unit
 
 test: setup ## the whole gate: linters, then all tests (ARGS="-k ring" is passed to pytest)
-	@$(PARALLEL) lint-python test-page
-	@tools/system-packages test
+	@tools/system-packages test & $(PARALLEL) lint-python test-page || { wait $$!; exit 1; }; wait $$!
 	@tools/run-tests $(ARGS)
 
 test-unit: $(VENV)/.installed-dev ## the tests of `make check` (ARGS="-k ring" is passed to pytest)
@@ -51,9 +52,16 @@ test-vm: $(VENV)/.installed-dev ## the tests that need a kernel with cgroup v2, 
 	@tools/system-packages vm
 	@$(BIN)/pytest -m vm tests/system/vm $(ARGS)
 
+test-kubernetes: setup $(VENV)/.installed-dev ## the tests on a real Kubernetes of one node, compiled once; needs root (ARGS="-k crash")
+	@tools/system-packages kubernetes
+	@$(BIN)/pytest -s --timeout=1800 -m kubernetes tests/system/kubernetes $(ARGS)
+
 test-long: $(VENV)/.installed-dev ## the proofs that take minutes: cost next to perf, 20,000 zombies, 2,000 crafted programs, what each step frees
 	@tools/system-packages test
-	@$(BIN)/pytest -s -m long tests $(ARGS)
+	@$(BIN)/pytest -s -m long tests --ignore=tests/system/ray $(ARGS)
+
+test-ray: $(VENV)/.installed-dev ## failures of a real Ray as events; installs Ray into the cache of the tests, needs root
+	@$(BIN)/pytest -s -m long tests/system/ray $(ARGS)
 
 fuzz: $(VENV)/.installed-dev ## fuzz parsers of untrusted input, recordings and the page for MINUTES (default 10) in all; another SEED tries other inputs
 	@EXHUME_FUZZ_SECONDS=$$(( $(MINUTES) * 60 / 20 )) $(if $(SEED),EXHUME_FUZZ_SEED=$(SEED)) $(BIN)/pytest -q -s \
@@ -66,11 +74,12 @@ machine: $(VENV)/.installed-dev ## boot an nspawn container of the tests to try 
 lint: setup ## all linters
 	@$(PARALLEL) lint-python lint-page
 
-lint-python: $(VENV)/.installed-dev ## ruff, mypy and import-linter
+lint-python: $(VENV)/.installed-dev ## ruff, mypy, import-linter, and whether the dashboards are fresh
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tools/grafana_dashboards.py --check
 
 lint-page: web ## tsc and eslint on the web page
 	@$(BIN)/python tools/page_types.py --check
@@ -94,10 +103,13 @@ soak-faults: $(VENV)/.installed-dev ## kill the recorder 200 times at random, al
 
 score: $(VENV)/.installed-dev ## run randomised lab scenarios and score the diagnosis, into bench/DIAGNOSIS.md (ARGS="--only user-hog")
 	@tools/system-packages test
-	@$(BIN)/exhume lab score -o bench/DIAGNOSIS.md $(ARGS)
+	@$(BIN)/exhume lab score --noise idle half oversubscribed -o bench/DIAGNOSIS.md $(ARGS)
 
 messages: $(VENV)/.installed-dev ## compile the CRI messages, after a change of their .proto
 	@tools/cri-messages
+
+wheel: web ## build the wheel, with the page inside, into dist/ (DIST=directory)
+	@$(BIN)/python -m hatchling build --target wheel --directory $(DIST)
 
 lock: ## update requirements.lock and requirements-dev.lock from pyproject.toml
 	@tools/lock

@@ -14,7 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 # What `tools/run-tests --unit` selects, the marks of a whole file, and those that it leaves out.
 UNIT = "not (root or needs or slow or alone or long or vm)"
 MARKED = re.compile(r"^pytestmark = (\[[^\]]*\]|.*)$", re.MULTILINE)
-NOT_UNIT = re.compile(r"pytest\.mark\.(root|needs|slow|alone|long|vm)\b")
+NOT_UNIT = re.compile(r"pytest\.mark\.(root|needs|slow|alone|long|vm|kubernetes)\b")
 GROUP = re.compile(r'pytest\.mark\.xdist_group\("(\w+)"\)')
 
 # How long an example takes depends on the load of the host, so no profile has a deadline.
@@ -67,18 +67,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Minutes each: only on request, by -m vm or -m long.
-    unasked = {"vm", "long"} - set(re.findall(r"\w+", config.option.markexpr))
-    left_out = [item for item in items if unasked & item.keywords.keys()]
+    # Minutes each: only on request, by -m vm, -m long or -m kubernetes.
+    unasked = {"vm", "long", "kubernetes"} - set(re.findall(r"\w+", config.option.markexpr))
+    # By marks: keywords have the names of folders too, and one is called kubernetes.
+    left_out = [item for item in items if unasked & {mark.name for mark in item.iter_markers()}]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not unasked & item.keywords.keys()]
+        items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
         sort_longest_first(items)
 
 
 def sort_longest_first(items: list[pytest.Item]) -> None:
-    """Order for the parallel part: named groups, then files with slow tests, then the rest.
+    """Order for the parallel part: named groups, then files with slow tests or real parts, then the rest.
 
     Within each, one file of every folder in turn: the files of a folder tend to wait for the same thing (a browser, the
     recorder's next tick) or to compute, and both together use the cores best.
@@ -89,7 +90,7 @@ def sort_longest_first(items: list[pytest.Item]) -> None:
         if item.path not in files[-1:]:
             files.append(item.path)
     turn = {file: position for files in folders.values() for position, file in enumerate(files)}
-    slow = {item.path for item in items if "slow" in item.keywords}
+    slow = {item.path for item in items if {"slow", "root", "needs"} & item.keywords.keys()}
     items.sort(key=lambda item: (group_of(item.path) is None, item.path not in slow, turn[item.path]))
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from typing import NoReturn
 
 import pytest
@@ -35,3 +36,10 @@ def quick() -> bool:
 def examples(most: int) -> settings:
     """At most so many examples, and no more than the profile has."""
     return settings(max_examples=min(most, settings.get_profile(settings.get_current_profile_name()).max_examples))
+
+
+def sampled(values: Iterable[object], every: int = 4) -> list[object]:
+    """Parameters of a test that shows the same with each of them: `make check` takes one of four, `make test` all."""
+    return [
+        pytest.param(value, marks=pytest.mark.slow) if number % every else value for number, value in enumerate(values)
+    ]

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 from tests.parts import missing, need
+from tests.synthetic import synthetic_recording
 from tests.system.browser.idle import PATIENCE_S, at_rest, watch
 
-from exhume.lab.synth import write_synthetic
 from exhume.model.clock import MILLIS
 from exhume.present.web.app import STATIC
 
@@ -69,8 +69,8 @@ def serving(directory: Path, *args: str) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def written(tmp_path_factory):
     """Six minutes of a node with sixteen cores: (directory, what was written)."""
-    directory = tmp_path_factory.mktemp("seen") / "recording"
-    return directory, write_synthetic(directory, cores=16, hours=6 / 60, seed=11)
+    written = synthetic_recording(tmp_path_factory, cores=16, minutes=6, seed=11)
+    return written.directory, written
 
 
 @pytest.fixture(scope="session")

@@ -11,10 +11,6 @@ from tests.system.machines.machine_tree import machine_tree
 from tests.system.machines.nspawn_machine import Machine
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    item.add_marker(pytest.mark.xdist_group("cgroups"))
-
-
 @pytest.fixture(scope="session")
 def tree() -> Path:
     remove_leftovers()

@@ -106,19 +106,26 @@ def explain(recording: Path, socket: Path) -> dict[str, Any]:
     return json.loads(done.stdout)["explanation"]
 
 
-def stop_between_crashes(docker: OwnDocker, name: str) -> float:
-    """Stop a container that has just crashed, long before Docker starts it again: one that is stopped while it starts
-    may have done only half of what it does each time. When it was stopped."""
+def stop_between_crashes(docker: OwnDocker, *names: str) -> dict[str, float]:
+    """Stop containers that have just crashed, long before Docker starts them again: one that is stopped while it starts
+    may have done only half of what it does each time. When each was stopped."""
+    stopped: dict[str, float] = {}
 
-    def has_just_crashed() -> bool:
+    def has_just_crashed(name: str) -> bool:
         told = docker("inspect", "-f", "{{.State.Restarting}} {{.State.FinishedAt}}", name).split()
         # To the microsecond: Docker tells nanoseconds.
         ended = datetime.fromisoformat(told[1].rstrip("Z")[:26] + "+00:00").timestamp()
         return told[0] == "true" and time.time() - ended < 1
 
-    until(f"{name} crashes", has_just_crashed, PATIENCE_S)
-    docker("stop", "-t", "0", name)
-    return time.time()
+    def all_are_stopped() -> bool:
+        for name in names:
+            if name not in stopped and has_just_crashed(name):
+                docker("stop", "-t", "0", name)
+                stopped[name] = time.time()
+        return len(stopped) == len(names)
+
+    until(f"{' and '.join(names)} crash", all_are_stopped, PATIENCE_S)
+    return stopped
 
 
 def seconds(moment: str) -> float:
@@ -139,8 +146,8 @@ def test_a_crash_looping_container_is_named_by_name_and_image(docker: OwnDocker,
         clean = docker.run(CLEAN_LOOP, IMAGE, "exit 1", "--restart=always")
         number = docker.run(LEAKER, IMAGE, LEAK, "--restart=always", "-v", f"{leaked}:/leak")
         until(f"{CRASHES} crashes", lambda: len(list(leaked.iterdir())) >= CRASHES, PATIENCE_S)
-        stopped = stop_between_crashes(docker, LEAKER)
-        stop_between_crashes(docker, CLEAN_LOOP)
+        # The one that was started first crashes first, too.
+        stopped = stop_between_crashes(docker, CLEAN_LOOP, LEAKER)[LEAKER]
         docker("restart", "-t", "0", STEADY)
         explanation: dict[str, Any] = {}
 
