@@ -74,6 +74,19 @@ def status_of(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
+def holds_only(pid: int, connections: int) -> bool:
+    """Whether a process has nothing open but its standard streams, led to nothing, and so many connections."""
+    held = [str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()]
+    return held.count("/dev/null") == 3 and len(held) == 3 + connections
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_the_running_parser_is_confined(parser: ParserProcess) -> None:
     assert parser.unconfined == []
     status = status_of(parser.pid)
@@ -418,10 +431,7 @@ def test_a_parser_without_work_is_ended_and_started_again(monkeypatch: pytest.Mo
         for _ in range(2):
             queue.submit(Owner(0, "/"), "device", ask_for_pid, pids.append)
             queue.wait(30.0)
-            deadline = time.monotonic() + 10
-            while queue.parser is not None:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            wait_until(lambda: queue.parser is None)
         assert len(set(pids)) == 2
         assert queue.cost[0] > 0, "what they took is counted"
     finally:
@@ -450,18 +460,14 @@ def test_opener_and_parser_hold_nothing_else_and_end_with_the_recorder(how: str)
         assert (status["CapEff"], status["NoNewPrivs"], status["Seccomp"]) == ("0" * 16, "1", "2")
         assert status["Threads"] == "1"
         if os.geteuid() == 0:
-            # The opener has one end of a connection more: to the parser.
-            for process, connections in ((pid, 1), (opener, 2)):
-                held = [str(each.readlink()) for each in Path(f"/proc/{process}/fd").iterdir()]
-                assert held.count("/dev/null") == 3 and len(held) == 3 + connections
+            assert holds_only(pid, connections=1)
+            # One end of a connection more: to the parser. What it handed to the recorder it closes after its reply.
+            wait_until(lambda: holds_only(opener, connections=2))
         for process in (pid, opener):
             assert Path(f"/proc/{process}/cwd").readlink() == Path("/")
         recorder.kill()
-    deadline = time.monotonic() + 10
     for process in (pid, opener):
-        while Path(f"/proc/{process}").exists() and status_of(process)["State"][0] != "Z":
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda process=process: not Path(f"/proc/{process}").exists() or status_of(process)["State"][0] == "Z")
 
 
 def test_what_the_kernel_refuses_of_the_confinement_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
