@@ -74,6 +74,10 @@ def status_of(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
+def has_ended(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists() or status_of(pid)["State"][0] == "Z"
+
+
 def holds_only(pid: int, connections: int) -> bool:
     """Whether a process has nothing open but its standard streams, led to nothing, and so many connections."""
     held = [str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()]
@@ -467,7 +471,7 @@ def test_opener_and_parser_hold_nothing_else_and_end_with_the_recorder(how: str)
             assert Path(f"/proc/{process}/cwd").readlink() == Path("/")
         recorder.kill()
     for process in (pid, opener):
-        wait_until(lambda process=process: not Path(f"/proc/{process}").exists() or status_of(process)["State"][0] == "Z")
+        wait_until(lambda process=process: has_ended(process))
 
 
 def test_what_the_kernel_refuses_of_the_confinement_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
