@@ -1,7 +1,10 @@
 """The objects of deploy/kubernetes and of the Helm chart, as a cluster would get them."""
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -26,23 +29,34 @@ def kustomized() -> list[Object]:
     return found
 
 
-def rendered(namespace: str = "exhume", **values: Any) -> list[Object]:
-    """The objects of the chart with these values over its own."""
+@functools.cache
+def renderer() -> str:
+    """The program that renders the chart, compiled once."""
     found = sorted(Path("/usr/lib").glob("go-1.*/bin/go"))
     if not found:
-        missing("Go, whose templates Helm uses (tools/system-packages kubernetes)")
+        missing("Go, whose templates Helm uses (tools/system-packages test)")
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    program = f"{folder}/render_chart"
+    subprocess.run(
+        [found[0], "build", "-o", program, Path(__file__).with_name("render_chart.go")],
+        env={**os.environ, "GOCACHE": f"{folder}/cache", "GO111MODULE": "off", "CGO_ENABLED": "0"},
+        check=True,
+    )
+    return program
+
+
+def rendered(namespace: str = "exhume", **values: Any) -> list[Object]:
+    """The objects of the chart with these values over its own."""
     known = {**yaml.safe_load((CHART / "values.yaml").read_text()), **values}
     files = sorted(map(str, (CHART / "templates").iterdir()))
-    program = Path(__file__).with_name("render_chart.go")
-    with tempfile.TemporaryDirectory() as cache:
-        done = subprocess.run(
-            [str(found[0]), "run", str(program), *files],
-            input=json.dumps({"Values": known, "Release": {"Namespace": namespace}}),
-            env={**os.environ, "GOCACHE": os.environ.get("GOCACHE", cache), "GO111MODULE": "off", "CGO_ENABLED": "0"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    done = subprocess.run(
+        [renderer(), *files],
+        input=json.dumps({"Values": known, "Release": {"Namespace": namespace}}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each is not None]
 
