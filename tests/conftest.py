@@ -12,9 +12,9 @@ from tests.parts import missing, need
 from xdist.scheduler import LoadScopeScheduling
 
 # What `tools/run-tests --unit` selects, the marks of a whole file, and those that it leaves out.
-UNIT = "not (root or needs or slow or alone or long or vm)"
+UNIT = "not (root or needs or slow or paced or alone or long or vm)"
 MARKED = re.compile(r"^pytestmark = (\[[^\]]*\]|.*)$", re.MULTILINE)
-NOT_UNIT = re.compile(r"pytest\.mark\.(root|needs|slow|alone|long|vm|kubernetes)\b")
+NOT_UNIT = re.compile(r"pytest\.mark\.(root|needs|slow|paced|alone|long|vm|kubernetes)\b")
 GROUP = re.compile(r'pytest\.mark\.xdist_group\("(\w+)"\)')
 
 # How long an example takes depends on the load of the host, so no profile has a deadline.
@@ -48,18 +48,18 @@ def group_of(file: Path) -> str | None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling:
-    return GroupScheduling(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> GroupScheduling | None:
+    return GroupScheduling(config, log) if config.option.dist == "loadscope" else None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Importing every file takes seconds: `-m alone` skips those that don't have the mark in their text, and
-    `make check` those that are marked as a whole as none of its own."""
+    """Importing every file takes seconds: `-m alone` and `-m paced` skip those that don't have the mark in their text,
+    and `make check` those that are marked as a whole as none of its own."""
     expression = config.option.markexpr
     if not collection_path.match("test_*.py"):
         return None
-    if expression.startswith("alone"):
-        return True if "pytest.mark.alone" not in collection_path.read_text() else None
+    if expression.startswith(("alone", "paced")):
+        return True if f"pytest.mark.{expression[:5]}" not in collection_path.read_text() else None
     if expression == UNIT and (marked := MARKED.search(collection_path.read_text())):
         return True if NOT_UNIT.search(marked[0]) else None
     return None

@@ -53,7 +53,7 @@ def record_next_to(recorder: RecorderProcess, run: Callable[[], None]) -> int:
     return peak
 
 
-@pytest.mark.alone
+@pytest.mark.paced
 def test_crafted_programs_of_another_user_neither_stall_nor_swell_the_recorder(
     tmp_path: Path, start: Start, load, compiled: Callable[[str], Path], open_directory: Path
 ) -> None:
@@ -72,7 +72,7 @@ def test_crafted_programs_of_another_user_neither_stall_nor_swell_the_recorder(
     assert "source-failed" not in losses(recorder.directory)
 
 
-@pytest.mark.alone
+@pytest.mark.paced
 def test_countless_mappings_of_a_long_path_do_not_swell_the_recorder(
     tmp_path: Path, start: Start, load, compiled: Callable[[str], Path], open_directory: Path
 ) -> None:
@@ -120,7 +120,7 @@ def mounted(mountpoint: Path, program: Path, operation: str) -> Iterator[Callabl
             subprocess.run(["umount", "-l", mountpoint], check=True)
 
 
-@pytest.mark.alone
+@pytest.mark.paced
 @pytest.mark.slow
 @pytest.mark.needs("gcc", "unshare", "taskset")
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from exhume.store.read.recording import Recording
 
 DIRECTORIES = 5
 KILLS = -(-int(os.environ.get("EXHUME_KILLS", "30")) // DIRECTORIES)
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(240 + DIRECTORIES * KILLS * 6)]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.paced, pytest.mark.timeout(240 + DIRECTORIES * KILLS * 6)]
 
 # What the recorder itself may lose. Five of them share the cores here: for the time in which others had them it can do
 # nothing, and on a machine that is slow each turn takes longer.

@@ -72,7 +72,7 @@ def clock_of(recorder: RecorderProcess) -> Path:
     return recorder.directory.parent.with_name("clock")
 
 
-@pytest.mark.alone
+@pytest.mark.paced
 @pytest.mark.slow
 @pytest.mark.needs("gcc")
 @pytest.mark.parametrize(

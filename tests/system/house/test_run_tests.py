@@ -1,4 +1,4 @@
-"""tools/run-tests runs both parts, and fails if either does."""
+"""tools/run-tests runs all parts, and fails if any does."""
 
 import shutil
 import subprocess
@@ -14,7 +14,8 @@ PYTEST = """#!/bin/sh
 echo "$*" >> "$(dirname "$0")/calls"
 until [ -z "${{AWAITED:-}}" ] || [ -s "$(dirname "$0")/$AWAITED" ]; do sleep 0.01; done
 case "$*" in
-    *"-m not (alone or long or vm)") exit {together} ;;
+    *"-m not (paced or alone or long or vm)") exit {together} ;;
+    *"-m paced and not (long or vm)") exit {paced} ;;
     *"-m alone and not (long or vm)") exit {alone} ;;
     *"-m not (root or "*) exit 0 ;;
 esac
@@ -30,13 +31,13 @@ esac
 """
 
 
-def run(tree: Path, together: int, alone: int, *args: str) -> tuple[int, list[str]]:
+def run(tree: Path, together: int, paced: int, alone: int, *args: str) -> tuple[int, list[str]]:
     """The exit code, and the arguments of each call of pytest."""
     binaries = tree / ".venv/bin"
     binaries.mkdir(parents=True)
     (tree / "tools").mkdir()
     shutil.copy(ROOT / "tools/run-tests", tree / "tools/run-tests")
-    for name, script in (("pytest", PYTEST.format(together=together, alone=alone)), ("python", PYTHON)):
+    for name, script in (("pytest", PYTEST.format(together=together, paced=paced, alone=alone)), ("python", PYTHON)):
         (binaries / name).write_text(script)
         (binaries / name).chmod(0o755)
     done = subprocess.run([tree / "tools/run-tests", *args], check=False)
@@ -44,35 +45,40 @@ def run(tree: Path, together: int, alone: int, *args: str) -> tuple[int, list[st
 
 
 @pytest.mark.parametrize(
-    ("together", "alone", "code"),
+    ("together", "paced", "alone", "code"),
     [
-        (PASSED, PASSED, PASSED),
-        (FAILED, PASSED, FAILED),
-        (PASSED, FAILED, FAILED),
-        (FAILED, NO_TESTS, FAILED),
-        (NO_TESTS, FAILED, FAILED),
-        (PASSED, NO_TESTS, PASSED),
-        (NO_TESTS, PASSED, PASSED),
-        (NO_TESTS, NO_TESTS, NO_TESTS),
+        (PASSED, PASSED, PASSED, PASSED),
+        (FAILED, PASSED, PASSED, FAILED),
+        (PASSED, FAILED, PASSED, FAILED),
+        (PASSED, PASSED, FAILED, FAILED),
+        (FAILED, NO_TESTS, NO_TESTS, FAILED),
+        (NO_TESTS, FAILED, NO_TESTS, FAILED),
+        (NO_TESTS, NO_TESTS, FAILED, FAILED),
+        (PASSED, NO_TESTS, NO_TESTS, PASSED),
+        (NO_TESTS, PASSED, NO_TESTS, PASSED),
+        (NO_TESTS, NO_TESTS, PASSED, PASSED),
+        (NO_TESTS, NO_TESTS, NO_TESTS, NO_TESTS),
     ],
 )
-def test_both_parts_run_and_either_can_fail_the_whole(tmp_path: Path, together: int, alone: int, code: int) -> None:
-    exit_code, calls = run(tmp_path, together, alone)
-    assert (exit_code, len(calls)) == (code, 2)
+def test_all_parts_run_and_any_can_fail_the_whole(
+    tmp_path: Path, together: int, paced: int, alone: int, code: int
+) -> None:
+    exit_code, calls = run(tmp_path, together, paced, alone)
+    assert (exit_code, len(calls)) == (code, 3)
 
 
-def test_arguments_are_passed_to_both_parts(tmp_path: Path) -> None:
-    _, calls = run(tmp_path, PASSED, PASSED, "-k", "ring and not slow")
-    assert ["-k ring and not slow -m" in call for call in calls] == [True, True]
+def test_arguments_are_passed_to_all_parts(tmp_path: Path) -> None:
+    _, calls = run(tmp_path, PASSED, PASSED, PASSED, "-k", "ring and not slow")
+    assert ["-k ring and not slow -m" in call for call in calls] == [True, True, True]
 
 
 def test_an_interrupted_first_part_ends_the_run(tmp_path: Path) -> None:
-    exit_code, calls = run(tmp_path, INTERRUPTED, PASSED)
+    exit_code, calls = run(tmp_path, INTERRUPTED, PASSED, PASSED)
     assert (exit_code, len(calls)) == (INTERRUPTED, 1)
 
 
 def test_the_unit_tests_are_one_part(tmp_path: Path) -> None:
-    exit_code, calls = run(tmp_path, FAILED, FAILED, "--unit", "-x")
+    exit_code, calls = run(tmp_path, FAILED, FAILED, FAILED, "--unit", "-x")
     assert (exit_code, len(calls)) == (PASSED, 1)
     assert " -x -m " in calls[0]
 
@@ -80,7 +86,7 @@ def test_the_unit_tests_are_one_part(tmp_path: Path) -> None:
 @pytest.mark.root
 def test_what_is_made_meanwhile_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWAITED", "tree")
-    run(tmp_path, PASSED, PASSED)
+    run(tmp_path, PASSED, PASSED, PASSED)
     maker = Path("/proc") / (tmp_path / ".venv/bin/tree").read_text().strip()
     deadline = time.monotonic() + 30
     while maker.exists():
@@ -89,5 +95,5 @@ def test_what_is_made_meanwhile_ends_with_the_run(tmp_path: Path, monkeypatch: p
 
 
 def test_a_selection_of_tests_makes_nothing_in_advance(tmp_path: Path) -> None:
-    run(tmp_path, PASSED, PASSED, "-k", "ring")
+    run(tmp_path, PASSED, PASSED, PASSED, "-k", "ring")
     assert not (tmp_path / ".venv/bin/tree").exists()

@@ -15,8 +15,8 @@ from tests.system.faults.recorder_process import RecorderProcess, until
 
 __all__ = ["receiver"]
 
-# alone: the line in the kernel log is an incident for every recorder of the host, and times are measured.
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]
+# paced: the line in the kernel log is an incident for every recorder of the host, and there are deadlines.
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.paced]
 WITHIN_S = 15.0
 
 
