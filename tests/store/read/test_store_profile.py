@@ -92,12 +92,18 @@ def test_segments_add_up(tmp_path: Path) -> None:
     assert folded(recording.profile(Window(*seconds(58, 63)))) == {line: count * 5 for line, count in WHOLE.items()}
 
 
+@pytest.fixture(scope="module")
+def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("synthetic") / "r"
+    write_synthetic(directory, cores=2, hours=12 / 60, seed=3)
+    return directory
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fold_rows", [1, 3, 500_000])
-def test_sums_are_the_same_however_often_they_are_folded(tmp_path: Path, monkeypatch, fold_rows: int) -> None:
+def test_sums_are_the_same_however_often_they_are_folded(synthetic: Path, monkeypatch, fold_rows: int) -> None:
     monkeypatch.setattr(profile, "_FOLD_ROWS", fold_rows)
-    write_synthetic(tmp_path / "r", cores=2, hours=12 / 60, seed=3)
-    recording = Recording.open(tmp_path / "r")
+    recording = Recording.open(synthetic)
     # More segments than are read at once.
     assert len(recording.segments) >= 2 * profile._AHEAD
     whole = recording.profile(recording.span() or Window(0, 0))
