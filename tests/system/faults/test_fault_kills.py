@@ -43,7 +43,7 @@ LOOK_S = 0.05
 # Whatever the machine's pace, the first is killed before its first tick is over, the second as soon as it seals, the
 # last after its second tick.
 AT_ONCE, AS_IT_SEALS, AFTER_TWO_TICKS = 0, 1, KILLS - 1
-# How the names of segments end that are being sealed or removed, and how long after they appear they may still be there.
+# How the names of segments end that are being sealed or removed, and how long after that they may still be there.
 HALF_DONE = (".sealing", ".dropping")
 SEALING_S = 0.15
 # A child whose interpreter still starts finds out that its parent is gone when it has started.
