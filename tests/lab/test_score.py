@@ -15,6 +15,7 @@ import pytest
 from tests.lab.lab_program import PROGRAM, exhume_lab, play_until, until
 from tests.lab.lab_traces import command_lines
 
+from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.programs.keeper import marked
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.scenarios.cpu import BACKGROUNDS
@@ -22,7 +23,7 @@ from exhume.lab.score import document, judge
 from exhume.lab.score.document import fit
 from exhume.lab.score.plan import PAIRS, Noise, Outcome, Plan, ReportedFinding, draw, others_busy
 from exhume.lab.score.tally import Tally
-from exhume.lab.stage import Stage, stage
+from exhume.lab.stage import PEER, Stage, stage
 from exhume.model.clock import NANOS, Window
 from exhume.model.errors import LabError
 from exhume.model.finding import Severity
@@ -112,6 +113,34 @@ def test_of_a_pair_both_have_to_be_found():
     assert (noise.single, noise.pairs, noise.explained) == ((1, 1), (2, 1), 0.8)
     assert document.as_json(tally, 3, 1)["noise"]["idle"]["pairs"] == {"runs": 2, "both_found": 1}
     assert "| idle | 1 of 1 (100%) | 1 of 2 (50%) |" in document.as_text(tally)
+
+
+def test_of_a_pair_each_cause_has_to_be_blamed_on_its_own_scenario():
+    quota = replace(finding("cfs-throttling"), comm=None, cgroup="/lab/quota-1")
+    hogs = replace(finding("user-hog", "warning"), comm="hog")
+    known = {"owners": ("quota-1", "worker"), "also_owners": ("hog",)}
+    assert replace(pair(quota, hogs), **known).right
+    assert replace(pair(replace(quota, cgroup=None, comm="worker"), hogs), **known).right
+    assert replace(pair(quota, replace(hogs, comm="kworker/1:1", named=("hog",))), **known).right
+    assert not replace(pair(quota, replace(hogs, comm="worker")), **known).right, "the other scenario's"
+    assert not replace(pair(replace(quota, cgroup="/lab/quota-12"), hogs), **known).right
+    assert replace(pair(quota, replace(hogs, comm="worker")), owners=known["owners"]).right, "was not kept: not judged"
+
+
+def test_on_an_oversubscribed_machine_the_cause_needs_its_owner():
+    plan = replace(PLAN, noise=Noise.OVERSUBSCRIBED)
+    busy = Outcome(plan, "user-hog", (finding("user-hog", "warning"),), 0.3, names=("some",))
+    assert replace(busy, owners=("some",)).right and busy.right
+    assert not replace(busy, owners=("another",)).right
+
+
+def test_other_work_next_to_the_trouble_is_not_to_blame(tmp_path):
+    with stage("user-hog", seconds=1.0, core=0, name="some", work=tmp_path) as playing:
+        for name in ("some", f"some{PEER}0"):
+            playing.python_named(name)
+        playing.leftovers.add(OwnCgroup(str(tmp_path / "group-1")))
+        assert sorted(playing.programs) == ["some", f"some{PEER}0"]
+        assert sorted(playing.owners) == ["group-1", "some"]
 
 
 def test_on_an_oversubscribed_machine_overcommit_is_right_with_its_owner():

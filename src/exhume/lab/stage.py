@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
-from exhume.lab.leftovers import DEFAULT_WORK, Leftovers, Process
+from exhume.lab.leftovers import DEFAULT_WORK, Leftovers, OwnCgroup, Process
 from exhume.lab.programs.keeper import MARK, end_marked
 from exhume.model.errors import LabError, UsageError
 from exhume.model.isolation import INTERPRETER, SCRIPT_FLAGS, isolated_script
@@ -31,6 +31,8 @@ _STOPPING_S = 30.0
 # Killed by the stage, or by the scenario itself, is no failure of a program.
 _ENDS_WELL = (None, 0, -signal.SIGKILL, -signal.SIGTERM)
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+# What the name of other work next to the trouble has: it is not to blame.
+PEER = "-peer"
 _NAMES = ("ingest", "batcher", "collector", "sidecar", "indexer", "uploader", "shipper", "gateway", "relay", "planner")
 SHORTEST_S, LONGEST_S = 1.0, 600.0
 LONGEST_NAME = 15  # of which the kernel keeps no more
@@ -93,6 +95,17 @@ class Stage:
     def directory(self) -> Path:
         """For the scenario's own files; it is removed with all that is in it."""
         return self.leftovers.directory
+
+    @property
+    def programs(self) -> list[str]:
+        """The names of its processes."""
+        return [link.name for link in (self.directory / "bin").glob("*")]
+
+    @property
+    def owners(self) -> list[str]:
+        """What a diagnosis may blame: the names of its processes, but for other work next to them, and its cgroups."""
+        cgroups = [Path(each.path).name for each in self.leftovers.changes if isinstance(each, OwnCgroup)]
+        return [name for name in self.programs if PEER not in name] + cgroups
 
     def start(
         self, program: str, *args: object, name: str | None = None, core: int | None = None, nice: int = 0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from exhume.lab.hierarchies import cpu_cgroups, cpuset_cgroup, find_memory_hierarchy, set_cores, set_quota
 from exhume.lab.leftovers import OwnCgroup
-from exhume.lab.stage import Scenario, Stage, program_argv
+from exhume.lab.stage import PEER, Scenario, Stage, program_argv
 from exhume.model.errors import LabError
 from exhume.model.isolation import SCRIPT_FLAGS
 from exhume.procfs.host import Host
@@ -62,7 +62,7 @@ def _quota_cgroups(stage: Stage) -> list[Path]:
 def prepare_rt_hog(stage: Stage) -> None:
     """Ordinary work on that core, that goes on all the while."""
     share = f"{stage.rng.uniform(0.3, 0.6):.2f}"
-    stage.start("cpu.short_work", stage.seconds + _MORE_S, share, name=f"{stage.name}-peer", core=stage.core)
+    stage.start("cpu.short_work", stage.seconds + _MORE_S, share, name=f"{stage.name}{PEER}", core=stage.core)
 
 
 @Scenario("a real-time thread keeps its core, and ordinary threads there stand still", prepare_rt_hog, on_core=True)
@@ -100,7 +100,7 @@ def spinlock_contention(stage: Stage) -> None:
 def prepare_user_hog(stage: Stage) -> None:
     """The others: work that has to stay on that core, and had room there."""
     for number in range(stage.rng.randint(1, 2)):
-        share, name = f"{stage.rng.uniform(0.35, 0.45):.2f}", f"{stage.name}-peer{number}"
+        share, name = f"{stage.rng.uniform(0.35, 0.45):.2f}", f"{stage.name}{PEER}{number}"
         stage.start("cpu.short_work", stage.seconds + _MORE_S, share, name=name, core=stage.core)
 
 
@@ -121,7 +121,7 @@ def _wanted(stage: Stage) -> int:
 def prepare_neighbours(stage: Stage) -> None:
     """Services that use a part of the machine, and go on all the while."""
     for number in range(stage.rng.randint(1, 2)):
-        share, name = f"{stage.rng.uniform(0.15, 0.35):.2f}", f"{stage.name}-peer{number}"
+        share, name = f"{stage.rng.uniform(0.15, 0.35):.2f}", f"{stage.name}{PEER}{number}"
         stage.start("cpu.short_work", stage.seconds + _MORE_S, share, name=name)
 
 

@@ -5,7 +5,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.lab.stage import Scenario, Stage, wait_until
+from exhume.lab.stage import PEER, Scenario, Stage, wait_until
 from exhume.model.errors import LabError
 
 _HOLD_S = 300
@@ -154,7 +154,7 @@ def conntrack_pressure(stage: Stage) -> None:
 def list_all(stage: Stage, namespace: Namespace) -> None:
     namespace.run(restore_command(), input=FILTER)
     args = (FILLING_S, namespace.path, "127.8.0.1", 8, 2000, 500, 2000)
-    stage.start("network.send_packets", *args, name=f"{stage.name}-peer")
+    stage.start("network.send_packets", *args, name=f"{stage.name}{PEER}")
     stage.run("network.read_in_namespace", namespace.path, TABLE, core=stage.core)
 
 

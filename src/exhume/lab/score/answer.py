@@ -46,6 +46,7 @@ def answer(directory: Path) -> dict[str, Any]:
                         entity.name for link in finding.chain if link.role is Role.CULPRIT for entity in link.entities
                     )
                 ),
+                "cgroup": finding.culprit.cgroup,
             }
             for finding in diagnosis.findings
         ],

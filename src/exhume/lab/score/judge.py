@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def judge_again(kept: Path) -> Iterator[Outcome]:
     for path in kept_runs(kept):
         truth = json.loads(path.read_text())
         outcome = _judged(Plan.of(truth), truth["others_busy"], path.parent)[0]
-        yield replace(outcome, names=tuple(truth.get("names", ())))
+        yield replace(outcome, **_known(truth))
 
 
 def large_node_seconds(work: Path | None = None, *, rounds: int = 3) -> list[float]:
@@ -106,7 +106,13 @@ def _judged(plan: Plan, busy: float, directory: Path, work: Path | None = None) 
         return replace(outcome, failed=str(failure)), truth
     findings = tuple(map(ReportedFinding.of, answer["findings"]))
     measured = {key: answer[key] for key in ("seconds", "verdict", "lost_s", "explained_s")}
-    return replace(outcome, findings=findings, names=tuple(truth.get("names", ())), **measured), truth
+    return replace(outcome, findings=findings, **measured, **_known(truth)), truth
+
+
+def _known(truth: Mapping[str, Any]) -> dict[str, Any]:
+    """Whose the run's trouble was, as far as that is known of it."""
+    kept = {name: truth.get(name) for name in ("names", "owners", "also_owners")}
+    return {name: tuple(each) for name, each in kept.items() if each is not None}
 
 
 def _output_of(step: str, longest_s: float, *args: str) -> dict[str, Any]:

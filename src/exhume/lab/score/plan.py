@@ -168,7 +168,8 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class ReportedFinding:
-    """One finding, as far as it is judged. `named` are the names of those that its chain calls the culprits."""
+    """One finding, as far as it is judged. `named` are the names of those that its chain calls the culprits, `cgroup`
+    is the culprit's."""
 
     cause: str
     severity: Severity
@@ -178,6 +179,7 @@ class ReportedFinding:
     summary: str
     lost_s: float = 0.0
     named: tuple[str, ...] = ()
+    cgroup: str | None = None
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> "ReportedFinding":
@@ -186,6 +188,11 @@ class ReportedFinding:
     def is_about(self, names: Collection[str]) -> bool:
         """Whether its culprit is one of these; of several that are alike, whether the first is."""
         return self.comm in names if self.comm is not None else bool(self.named) and self.named[0] in names
+
+    def blames(self, owners: Collection[str]) -> bool:
+        """Whether it calls one of these the culprit: a process, or a cgroup by its name anywhere in a path."""
+        places = {part for name in (*self.named, self.cgroup or "") for part in name.split("/")}
+        return self.comm in owners or not places.isdisjoint(owners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +203,9 @@ class Outcome:
     how long the answer took; `failed` why there is no answer; `others_busy` the share of the machine that other work
     took before the run. `core_right` is None where the scenario isn't bound to a core, or its cause wasn't found.
     `heavy`: healthy work that fills the machine, which a warning does no wrong. `names` are those of the run's own
-    processes. `lost_s` and `explained_s`: the lost time, and that of it which findings account for.
+    processes, `owners` and `also_owners` those that are to blame for the scenario and for the second one (None where
+    that was not kept: then they are not judged). `lost_s` and `explained_s`: the lost time, and that of it which
+    findings account for.
     """
 
     plan: Plan
@@ -210,6 +219,8 @@ class Outcome:
     also_cause: str = ""
     heavy: bool = False
     names: tuple[str, ...] = ()
+    owners: tuple[str, ...] | None = None
+    also_owners: tuple[str, ...] | None = None
     lost_s: float = 0.0
     explained_s: float = 0.0
 
@@ -230,9 +241,10 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """Whether the first finding is the scenario's cause; of a pair, whether both causes are among those above info.
-        On an oversubscribed machine, finding the cause, or naming what oversubscribes it, is right. On a healthy
-        machine, whether nothing is above info; of heavy work, whether nothing is critical."""
+        """Whether the first finding is the scenario's cause; of a pair, whether both causes are among those above info,
+        each with its owner. On an oversubscribed machine, finding the cause with its owner, or naming what
+        oversubscribes it, is right. On a healthy machine, whether nothing is above info; of heavy work, whether nothing
+        is critical."""
         if self.failed:
             return False
         if self.also_cause:
@@ -245,15 +257,20 @@ class Outcome:
 
     @property
     def both_found(self) -> bool:
-        """Whether both causes of a pair are among the findings above info: what is only worth knowing is not read."""
-        return {self.cause, self.also_cause} <= {finding.cause for finding in self.grave}
+        """Whether both causes of a pair are among the findings above info, each with its owner: what is only worth
+        knowing is not read."""
+        return self._finds(self.cause, self.owners) and self._finds(self.also_cause, self.also_owners)
+
+    def _finds(self, cause: str, owners: Collection[str] | None) -> bool:
+        """Whether a finding above info has this cause, and blames one of its owners."""
+        return any(each.cause == cause and (owners is None or each.blames(owners)) for each in self.grave)
 
     @property
     def _right_oversubscribed(self) -> bool:
         if not self.cause:
             return all(finding.cause == OVERCOMMIT for finding in self.grave)
         named = self.best is not None and self.best.cause == OVERCOMMIT and self.best.is_about(self.names)
-        return named or any(finding.cause == self.cause for finding in self.grave)
+        return named or self._finds(self.cause, self.owners)
 
     @property
     def core_right(self) -> bool | None:
@@ -280,6 +297,9 @@ class Outcome:
             "answer_s": self.seconds,
             "others_busy": round(self.others_busy, 3),
             "failed": self.failed or None,
+            "names": self.names,
+            "owners": self.owners,
+            "also_owners": self.also_owners,
             "lost_s": round(self.lost_s, 3),
             "explained_s": round(self.explained_s, 3),
             "findings": [asdict(finding) for finding in self.findings],

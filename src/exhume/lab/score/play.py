@@ -37,7 +37,8 @@ _CLEARING_S = 60.0
 
 
 def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
-    """Returns the wall times (ns) between which the scenario played, and the names that were drawn for it."""
+    """Returns the wall times (ns) between which the scenario played, the names that were drawn for all of it, and what
+    may be blamed for the trouble and for that of the second scenario."""
     scenario = scenario_named(plan.scenario)
     refuse_unfit(scenario)
     around = stage("background", seconds=plan.seconds, seed=plan.seed + 1, work=work)
@@ -62,11 +63,12 @@ def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
             ended = time.time_ns()
             # What the scenario left is undone when the recording is over: undoing isn't part of the story.
             playing.stop()
-            second.step()
+            also_owners = json.loads(second.step() or "[]")
             playing.wait(plan.after_s)
-        names = [link.name for each in (background, playing) for link in (each.directory / "bin").glob("*")]
+        names, owners = background.programs + playing.programs, playing.owners
         cgroups = [each.path for each in playing.leftovers.changes if isinstance(each, OwnCgroup)]
-    return {"began": began, "ended": ended, "names": names, "cgroups": cgroups}
+    blamed = {"owners": owners, "also_owners": also_owners}
+    return {"began": began, "ended": ended, "names": names, "cgroups": cgroups, **blamed}
 
 
 # Threads that want to run, for each core: at half noise each gives the other half of its core away.
@@ -104,13 +106,15 @@ class _Second:
             except BrokenPipeError:
                 raise LabError(f"the second scenario failed: {_last_line(self._process)}") from None
 
-    def step(self) -> None:
-        """Wait for the end of the step that it is at."""
+    def step(self) -> str:
+        """Wait for the end of the step that it is at; returns the line that it ends with."""
         if self._process is None:
-            return
+            return ""
         assert self._process.stdout is not None
-        if not self._process.stdout.readline():
+        line = self._process.stdout.readline()
+        if not line:
             raise LabError(f"the second scenario failed: {_last_line(self._process)}")
+        return line
 
 
 @contextlib.contextmanager
@@ -136,7 +140,8 @@ def _second(plan: Plan, work: Path) -> Iterator[_Second]:
 
 def play_second(plan: Plan, work: Path) -> None:
     """Play a scenario next to another one: preparing, preparing while it is recorded, playing. Each step ends with a
-    line on standard output, and the next begins with one on standard input; at its end the stage is cleared."""
+    line on standard output, the last one with what may be blamed, and the next begins with one on standard input; at
+    its end the stage is cleared."""
     scenario = scenario_named(plan.scenario)
     refuse_unfit(scenario)
     with stage(plan.scenario, seconds=plan.seconds, core=plan.core, seed=plan.seed, work=work) as playing:
@@ -148,7 +153,7 @@ def play_second(plan: Plan, work: Path) -> None:
                 return
         scenario.play(playing)
         playing.stop()
-        _say("played")
+        _say(json.dumps(playing.owners))
         sys.stdin.read()
 
 
