@@ -65,6 +65,20 @@ def test_marks_of_one_incident_are_one_report(notifier, eventually):
     assert (report.node, report.cause) == ("node-1", "softirq-storm")
 
 
+def test_a_growth_next_to_another_incident_is_a_report_of_its_own(notifier, eventually):
+    explanations = {"dying-cgroups": "zombie-memcgs", "core": "softirq-storm"}
+
+    def diagnose(mark, _):
+        return {"verdict": "starved", "findings": [finding() | {"cause": explanations[mark.trigger]}]}, ""
+
+    sink = Recorded()
+    each = notifier(sink, settle_s=0.2, diagnose=diagnose)
+    observe(each, 5, "dying-cgroups", "core")
+    eventually("both reports", lambda: len(sink.got) == 2)
+    found = [(report.cause, [mark.trigger for mark in report.marks]) for report in sink.got]
+    assert found == [("zombie-memcgs", ["dying-cgroups"]), ("softirq-storm", ["core"])]
+
+
 def test_the_same_cause_is_reported_once_but_counted_where_it_is_not_limited(notifier, eventually):
     limited, unlimited, causes = Recorded(), Recorded(limited=False), []
     each = notifier(limited, unlimited)

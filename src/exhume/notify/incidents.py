@@ -17,7 +17,7 @@ from typing import Any
 from exhume.model.clock import Tick
 from exhume.model.isolation import isolated_python
 from exhume.model.process import usual_priority
-from exhume.model.tables import INCIDENT, Columns, Losses
+from exhume.model.tables import DYING_CGROUPS, INCIDENT, Columns, Losses
 from exhume.notify.child import Cancel, child_environment, run_child
 from exhume.notify.limits import DIAGNOSES, DIAGNOSIS_EVERY_S, ReportLimits, TokenBucket
 from exhume.notify.report import Mark, Report, Sink
@@ -119,8 +119,9 @@ class Notifier:
             if self._stop.wait(max(self._settle_s, self._diagnoses.wait_s(time.monotonic()))):
                 return
             self._arrived.clear()
-            marks = self._taken()
-            if marks:
+            for marks in apart(self._taken()):
+                if self._stop.wait(self._diagnoses.wait_s(time.monotonic())):
+                    return
                 self._diagnoses.take(time.monotonic())
                 self._report(marks)
 
@@ -151,6 +152,14 @@ class Notifier:
         if problem and not self._stop.is_set():
             _log.warning("an incident was not diagnosed: %s", problem)
         return Report(self._node, marks, diagnosis, problem)
+
+
+def apart(marks: Sequence[Mark]) -> list[tuple[Mark, ...]]:
+    """Marks in the order of time, those of a growth apart from the others: it began earlier, and has another
+    explanation."""
+    grown = tuple(mark for mark in marks if mark.trigger == DYING_CGROUPS)
+    others = tuple(mark for mark in marks if mark.trigger != DYING_CGROUPS)
+    return sorted((each for each in (grown, others) if each), key=lambda each: each[0].time)
 
 
 def marks_of(columns: Columns, tick: Tick) -> list[Mark]:

@@ -92,14 +92,18 @@ class Explained:
 
 
 def moments_of(marks: Sequence[EventView]) -> list[Moment]:
-    """Marks (in the order of time) in groups."""
+    """Marks (in the order of time) in groups. A growth is a moment of its own: it is visible over other seconds than
+    what happened next to it, and has another explanation."""
     groups: list[list[EventView]] = []
+    newest: dict[bool, list[EventView]] = {}
     for mark in marks:
-        last = groups[-1] if groups else None
+        grows = mark.trigger == DYING_CGROUPS
+        last = newest.get(grows)
         if last and mark.wall - last[-1].wall <= TOGETHER_NS and mark.wall - last[0].wall <= LONGEST_NS:
             last.append(mark)
         else:
-            groups.append([mark])
+            newest[grows] = [mark]
+            groups.append(newest[grows])
     return [Moment(tuple(group)) for group in groups]
 
 

@@ -263,9 +263,8 @@ def test_another_process_with_the_number_of_the_maker_is_not_blamed(tmp_path: Pa
     assert not any("ssh.service" in remedy.command for remedy in found.remedies)
 
 
-@pytest.mark.parametrize("since", [60, 125])
-def test_an_incident_of_growth_is_explained_by_the_growth(tmp_path: Path, since: int) -> None:
-    """A pod at its own limit all the time, and 200 zombies a second from some second on, for 20 s."""
+def grown(since: int) -> Scene:
+    """A pod at its own limit all the time, and 200 zombies a second from some second on, for 20 s; with marks."""
     scene, marks = Scene(seconds=240), IncidentMarks()
     for second in range(scene.seconds):
         throttled = 10 if second % 40 < 20 else 3
@@ -283,6 +282,29 @@ def test_an_incident_of_growth_is_explained_by_the_growth(tmp_path: Path, since:
             values = dict(zip(rows["events"], mark, strict=True))
             more = {name: values[name] for name in ("value", "trigger", "source")}
             scene.event(values["time"] // NANOS, "incident", values["text"], **more)
+    return scene
+
+
+def test_a_growth_and_another_incident_next_to_it_are_both_explained(tmp_path: Path) -> None:
+    scene = grown(60).core(1, 70, 78, system=1000)
+    scene.stack(
+        1, 70, 78, 1.0, "mounter", 91, ["do_syscall_64", "vfs_read", "seq_read_iter", "m_show", "show_mountinfo"]
+    )
+    scene.node(60, 80, mounts=4_000)
+    scene.event(70, "incident", "core 1 has spent 2.0 s in the kernel", trigger="hot-core", source="recorder", cpu=1)
+    recording = scene.write(tmp_path)
+    moments = moments_of(recording.events(scene.window, ["incident"]))
+    assert [moment.trigger for moment in moments] == ["dying-cgroups", "hot-core"]
+    findings = []
+    for moment in moments:
+        answer = judged_recording(recording, moment.window.clamp(scene.window), moment.at)
+        findings.append(Explained(moment, answer).finding)
+    assert [each and each.cause for each in findings] == ["zombie-memcgs", "mount-storm"]
+
+
+@pytest.mark.parametrize("since", [60, 125])
+def test_an_incident_of_growth_is_explained_by_the_growth(tmp_path: Path, since: int) -> None:
+    scene = grown(since)
     recording = scene.write(tmp_path)
     (moment,) = moments_of(recording.events(scene.window, ["incident"]))
     window = moment.window.clamp(scene.window)
