@@ -88,6 +88,19 @@ def test_a_throttled_pod(tmp_path: Path) -> None:
     assert "trainer in pod shop/cart-0" in top.summary
 
 
+def test_a_throttled_pods_command_names_the_container_that_had_most_of_its_limit(tmp_path: Path) -> None:
+    scene, other = throttled(POD_GROUP, **NAMES), "6b" * 32
+    scene.stack(3, 20, 30, 0.1, "proxy", 78, ["app:main"])
+    place = {"cgroup": f"{POD_GROUP}/{other}", "container": other, "pod": UID, "pod_name": "shop/cart-0"}
+    scene.row("processes", 5, pid=78, comm="proxy", container_name="shop/cart-0/proxy", **place)
+    told = {"container": ID, "container_name": "shop/cart-0/web", "pod": UID, "pod_name": "shop/cart-0"}
+    scene.event(1, "container-seen", "runs", "info", source="cri", owner="statefulset/cart", **told)
+    top = of(judged_recording(scene.write(tmp_path), scene.window), "cfs-throttling")
+    (raising,) = [each for each in top.remedies if each.id == "raise-pod-limit"]
+    assert raising.command == "kubectl -n shop set resources statefulset cart -c web --limits=cpu=2"
+    assert raising.target == "shop/cart-0/web" and "trainer in pod shop/cart-0" in top.summary
+
+
 def test_a_container_without_a_recorded_name(tmp_path: Path) -> None:
     scene = throttled(f"{POD_GROUP}/{ID}", pod_name="shop/cart-0")
     top = of(judged_recording(scene.write(tmp_path), scene.window), "cfs-throttling")

@@ -150,7 +150,7 @@ def test_a_pod_at_its_own_limit_is_not_the_nodes_trouble(troubled: None, exhume:
     assert throttled["scope"] == "workload" and "prod/throttled-0" in json.dumps(throttled)
     assert causes.index("oom-thrash") < causes.index("cfs-throttling")
     (raise_it,) = [line for line in commands(throttled) if line.startswith("kubectl")]
-    assert raise_it.startswith("kubectl -n prod set resources statefulset throttled ")
+    assert raise_it.startswith("kubectl -n prod set resources statefulset throttled -c db ")
     # The pod's own cgroup and its container's are both at the limit: either names the owner.
     pasted(exhume, raise_it)
 

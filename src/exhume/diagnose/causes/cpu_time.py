@@ -100,6 +100,9 @@ def cfs_throttling(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if scope is Scope.WORKLOAD:
         # A limit of its own slows the workload that has it, and no other: the node is well.
         severity = min(severity, Severity.WARNING, key=lambda each: each.rank)
+    if owner.pod is not None and owner.container is None and known is not None:
+        # The limit of a pod is the sum of its containers': the one that had most of it has to be given more.
+        owner = replace(owner, name_in_pod=owner_of(case, known.cgroup).name_in_pod)
     remedies = _quota_remedies(case, worst.cgroup, owner)
     return builder.found(
         severity,
