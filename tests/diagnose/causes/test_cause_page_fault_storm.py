@@ -102,6 +102,15 @@ def test_processes_that_others_start_meanwhile_hide_nothing(tmp_path: Path) -> N
     assert found is not None and (found.culprit.cpu, found.culprit.pid) == (2, 4711)
 
 
+def test_faults_that_other_programs_always_take_hide_nothing(tmp_path: Path) -> None:
+    """Next to a storm of forks, and to programs that fault before, during and after the storm."""
+    scene = storm(Scene(cores=2), 1).node(20, 30, forks=800)
+    for second in range(scene.seconds):
+        scene.stack(0, second, second + 1, 0.2, "spawner", 500 + second, CLEAR)
+    top = of(judged(scene, tmp_path))
+    assert top is not None and (top.severity, top.culprit.comm) == ("critical", "refiller")
+
+
 def test_processes_that_run_for_a_moment_are_not_it(tmp_path: Path) -> None:
     """Told by their samples, where forks were not counted."""
     scene = Scene(cores=2).node(0, 40, pgfault=2_000).node(20, 30, pgfault=300_000)

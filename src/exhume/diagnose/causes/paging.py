@@ -1,11 +1,14 @@
 """Pages: fault storms of one program, automatic NUMA balancing, and compaction for huge pages."""
 
+import numpy as np
+
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import KERNEL_STATES, Case, CoreHold
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import node_rate, present_functions, quote_column, quote_share, rise_of
+from exhume.diagnose.evidence.rows import Floats
 from exhume.diagnose.evidence.stack_cause import Answer, StackCause
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Role, RuledOut, Severity
@@ -57,8 +60,11 @@ class PageFaultStorm(StackCause):
         hold = case.hold(own, FAULTS.limit("core_share"))
         if births >= FAULTS.limit("births_part") * samples.time(its) or not self.is_present(case, hold):
             return None
-        seconds, all_seconds = (len(set((samples.wall[each.mask] // NANOS).tolist())) for each in (own, load))
-        return (own, hold) if seconds >= FAULTS.limit("lasting") * all_seconds else None
+        # Other programs take some faults all the time: that is no part of the storm.
+        seconds = _by_second(case, load)
+        storm = seconds >= FAULTS.limit("storm_part") * seconds.max()
+        lasting = (_by_second(case, own) > 0)[storm].sum() >= FAULTS.limit("lasting") * storm.sum()
+        return (own, hold) if lasting else None
 
     def _others(self, builder: EvidenceBuilder, case: Case, load: Load) -> RuledOut | None:
         """Whether the faults are those of processes that are killed or started: each takes hundreds to come up."""
@@ -104,6 +110,13 @@ class PageFaultStorm(StackCause):
     def severity(self, case: Case, load: Load, hold: CoreHold) -> Severity:
         filling = case.part_in(load, FAULTS.group("freeing")) < FAULTS.limit("freeing") and _is_filling(case)
         return Severity.INFO if filling else super().severity(case, load, hold)
+
+
+def _by_second(case: Case, load: Load) -> Floats:
+    """The cores' worth of a load in each second of the focus."""
+    samples, seconds = case.samples, -(-case.focus.nanos // NANOS)
+    second = (samples.wall[load.mask] - case.focus.since) // NANOS
+    return np.bincount(second, samples.weight[load.mask] / 1e6, seconds).astype(np.float64)
 
 
 def _is_filling(case: Case) -> bool:
