@@ -87,7 +87,7 @@ def _taken_together(column: pa.ChunkedArray, how: str) -> float | int | str | No
 
 def _sampled(recording: Recording, evidence: Evidence, window: Window) -> float | int | None:
     sampled = Samples.read(recording, window)
-    mask = sampled.within(window)
+    mask = sampled.within(window).copy()
     if evidence.functions:
         mask &= sampled.holding(Names.of(evidence.functions))
     if evidence.cpu is not None:

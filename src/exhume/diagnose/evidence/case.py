@@ -43,6 +43,18 @@ class KnownProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerName:
+    """A container's name and image, and the event that has them."""
+
+    name: str
+    image: str | None
+    at: int
+    kind: str
+    text: str
+    pod: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CoreHold:
     """How tight a hold a load has: `seconds` in which one core, or one process over all cores, gave so much of a core's
     time to it; `owner_part` is the part of its largest owner's own time.
@@ -173,6 +185,13 @@ class Case:
         columns = ("pid", "comm", "cmdline", "cgroup", "container", "pod")
         # The rows come in the order of time: the newest image of a process wins.
         return {row[0]: KnownProcess(*row) for row in self.now("processes").listed(*columns)}
+
+    @cached_property
+    def container_names(self) -> dict[str, ContainerName]:
+        """Names of containers by id, as recorded up to the end of the focus."""
+        columns = ("container", "container_name", "image", "wall", "kind", "text", "pod")
+        rows = self.recorded("events", NAMES_S).listed(*columns)
+        return {number: ContainerName(name, *rest) for number, name, *rest in rows if number and name is not None}
 
     @cached_property
     def pod_names(self) -> dict[str, str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from exhume.diagnose.evidence.rows import Floats, Mask
+from exhume.diagnose.evidence.rows import Floats, Ints, Mask
 from exhume.diagnose.evidence.samples import Samples
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Entity, process_entity
@@ -104,19 +104,20 @@ def measure_load(samples: Samples, mask: Mask, focus: Window, baseline: Window) 
     """Sum the masked samples; only those of the focus count, those of the baseline are what they are held against."""
     if not len(samples):
         return Load(0, 0.0, None, 0.0, None, 0, 0.0, 0.0, 0.0, 0.0, (), np.zeros(0, np.bool_))
-    now = samples.within(focus)
-    chosen = mask & now
-    total, used = samples.time(now), samples.time(chosen)
-    peak, cpu, at, together, taken, core_s = _peaks(samples, chosen, focus)
+    chosen = mask & samples.within(focus)
+    # Of a large node a cause has few of all samples: their places are much less to look at than a mask.
+    places = np.flatnonzero(chosen)
+    total, used = samples.time_within(focus), samples.time(places)
+    peak, cpu, at, together, taken, core_s = _peaks(samples, places, focus)
     before, errors, new_there = None, 0.0, False
     if not baseline.empty:
-        earlier = mask & samples.within(baseline)
+        earlier = np.flatnonzero(mask & samples.within(baseline))
         before = samples.time(earlier) / 1e6 / baseline.seconds
-        errors = significance(int(chosen.sum()), focus.seconds, int(earlier.sum()), baseline.seconds)
+        errors = significance(len(places), focus.seconds, len(earlier), baseline.seconds)
         if cpu is not None:
-            new_there = _new_there(samples, chosen, earlier, cpu, focus, baseline)
+            new_there = _new_there(samples, places, earlier, cpu, focus, baseline)
     return Load(
-        samples=int(chosen.sum()),
+        samples=len(places),
         cores=used / 1e6 / max(focus.seconds, 1e-9),
         before=before,
         peak=peak,
@@ -126,7 +127,7 @@ def measure_load(samples: Samples, mask: Mask, focus: Window, baseline: Window) 
         taken_s=taken,
         part=used / total if total else 0.0,
         significance=errors,
-        owners=_owners(samples, chosen, used),
+        owners=_owners(samples, places, used),
         mask=chosen,
         core_s=core_s,
         new_there=new_there,
@@ -140,27 +141,31 @@ def significance(now: int, seconds: float, before: int, earlier: float) -> float
 
 
 def _new_there(  # noqa: PLR0917
-    samples: Samples, now: Mask, earlier: Mask, cpu: int, focus: Window, baseline: Window
+    samples: Samples, now: Ints, earlier: Ints, cpu: int, focus: Window, baseline: Window
 ) -> bool:
     """Whether a core got a load that it did not have, from a process that had none: one that moved is not new."""
-    there = samples.cpu == cpu
-    distinct, counts = np.unique(samples.pid[now & there], return_counts=True)
-    owner = samples.pid == distinct[int(np.argmax(counts))]
-    if not (earlier & owner).any():
+    there = now[samples.cpu[now] == cpu]
+    distinct, counts = np.unique(samples.pid[there], return_counts=True)
+    whose, main = samples.pid, distinct[int(np.argmax(counts))]
+    if not (samples.pid[earlier] == main).any():
         # A process that was not there before may be one of many that come and go: then their name identifies them.
-        owner = samples.comm == samples.comm[now & there & owner][0]
+        whose, main = samples.comm, samples.comm[there[samples.pid[there] == main][0]]
+    parts = (
+        (there, earlier[samples.cpu[earlier] == cpu]),
+        (now[whose[now] == main], earlier[whose[earlier] == main]),
+    )
     return all(
         stands_out(
-            significance(int((now & part).sum()), focus.seconds, int((earlier & part).sum()), baseline.seconds),
-            samples.time(now & part) / focus.seconds,
-            samples.time(earlier & part) / baseline.seconds,
+            significance(len(after), focus.seconds, len(before), baseline.seconds),
+            samples.time(after) / focus.seconds,
+            samples.time(before) / baseline.seconds,
         )
-        for part in (there, owner)
+        for after, before in parts
     )
 
 
-def _peaks(samples: Samples, chosen: Mask, focus: Window) -> tuple[float, int | None, int, float, float, float]:
-    if not chosen.any():
+def _peaks(samples: Samples, chosen: Ints, focus: Window) -> tuple[float, int | None, int, float, float, float]:
+    if not len(chosen):
         return 0.0, None, focus.since, 0.0, 0.0, 0.0
     cells = seconds_by_core(samples, chosen, focus)
     # The last second of a focus may be a part of one.
@@ -175,15 +180,16 @@ def _peaks(samples: Samples, chosen: Mask, focus: Window) -> tuple[float, int | 
     return peak, cpu, at, float(sums.max()), taken, float(taken_s[cpu])
 
 
-def seconds_by_core(samples: Samples, mask: Mask, focus: Window) -> Floats:
-    """The masked time (s) of each core (row) in each second of a focus, up to the last core and second with any."""
-    seconds, cpu = (samples.wall[mask] - focus.since) // NANOS, samples.cpu[mask]
+def seconds_by_core(samples: Samples, chosen: Mask | Ints, focus: Window) -> Floats:
+    """The time (s) of the masked samples, or of those at some places, of each core (row) in each second of a focus, up
+    to the last core and second with any."""
+    seconds, cpu = (samples.wall[chosen] - focus.since) // NANOS, samples.cpu[chosen]
     cores, count = int(cpu.max()) + 1, int(seconds.max()) + 1
-    cells = np.bincount(cpu * count + seconds, samples.weight[mask] / 1e6, cores * count)
+    cells = np.bincount(cpu * count + seconds, samples.weight[chosen] / 1e6, cores * count)
     return cells.astype(np.float64).reshape(cores, count)
 
 
-def _owners(samples: Samples, chosen: Mask, used: float, most: int = 5) -> tuple[Owner, ...]:
+def _owners(samples: Samples, chosen: Ints, used: float, most: int = 5) -> tuple[Owner, ...]:
     if not used:
         return ()
     comms = len(samples.comms)

@@ -55,6 +55,10 @@ class Samples:
         self.comms: list[str] = comms.to_pylist()
         self.stack = stack_index
         self._stacks = stacks
+        # Every cause asks for the same few windows, and several for the same functions.
+        self._within: dict[Window, Mask] = {}
+        self._holding: dict[Names, Mask] = {}
+        self._totals: dict[Window, float] = {}
 
     @classmethod
     def read(
@@ -79,18 +83,30 @@ class Samples:
         """The name of every frame that stacks are made of."""
         return self._stacks.frames.names
 
-    def time(self, mask: Mask) -> float:
-        """The CPU time (us) of the masked samples."""
-        return float(self.weight[mask].sum())
+    def time(self, chosen: Mask | Ints) -> float:
+        """The CPU time (us) of the masked samples, or of those at these places."""
+        return float(self.weight[chosen].sum())
 
     def within(self, window: Window) -> Mask:
-        return (self.wall >= window.since) & (self.wall < window.until)
+        """The samples of a window. Not to be written to."""
+        if window not in self._within:
+            self._within[window] = _fixed((self.wall >= window.since) & (self.wall < window.until))
+        return self._within[window]
+
+    def time_within(self, window: Window) -> float:
+        """The CPU time (us) of the samples of a window."""
+        if window not in self._totals:
+            self._totals[window] = self.time(self.within(window))
+        return self._totals[window]
 
     def holding(self, names: Names) -> Mask:
-        """The samples whose stack holds one of these functions of the kernel."""
-        hits = (self._kernel_frames & self._named(names))[self._stacks.indexes]
-        running = np.concatenate(([0], np.cumsum(hits)))
-        return ((running[self._stacks.offsets[1:]] - running[self._stacks.offsets[:-1]]) > 0)[self.stack]
+        """The samples whose stack holds one of these functions of the kernel. Not to be written to."""
+        if names not in self._holding:
+            hits = (self._kernel_frames & self._named(names))[self._stacks.indexes]
+            running = np.concatenate(([0], np.cumsum(hits)))
+            stacks = (running[self._stacks.offsets[1:]] - running[self._stacks.offsets[:-1]]) > 0
+            self._holding[names] = _fixed(stacks[self.stack])
+        return self._holding[names]
 
     def of_comms(self, wanted: Collection[str]) -> Mask:
         """The samples of threads with these names."""
@@ -189,6 +205,11 @@ class Samples:
     def _kernel_frames(self) -> Mask:
         kinds = self._stacks.frames.kinds
         return np.fromiter((kind == KERNEL for kind in kinds), np.bool_, len(kinds))
+
+
+def _fixed(mask: Mask) -> Mask:
+    mask.flags.writeable = False
+    return mask
 
 
 def _encoded(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:

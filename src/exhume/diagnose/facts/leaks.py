@@ -15,7 +15,7 @@ from exhume.diagnose import messages
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.rows import Rows
 from exhume.diagnose.facts.lifetimes import path_pattern
-from exhume.diagnose.facts.owners import CgroupOwner, container_names, owner_of
+from exhume.diagnose.facts.owners import CgroupOwner, owner_of
 from exhume.diagnose.growth import RECORDING, Episode, Growth, growth_between
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Entity, Evidence, process_entity
@@ -187,7 +187,7 @@ def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Le
 
 def _owner(case: Case, leaker: Leaker) -> CgroupOwner:
     """What most of the zombies' paths belong to. A container that is created each time keeps its name."""
-    names = container_names(case)
+    names = case.container_names
     owners: Counter[str] = Counter()
     newest: dict[str, str] = {}
     for life in leaker.lives:

@@ -7,7 +7,7 @@ from exhume.collect.containers.identity import identify
 from exhume.collect.containers.owner import Workload, WorkloadKind, describe_command, logs_command
 from exhume.diagnose import messages
 from exhume.diagnose.evidence.builder import aim
-from exhume.diagnose.evidence.case import NAMES_S, Case
+from exhume.diagnose.evidence.case import Case
 from exhume.model.finding import Action, Culprit, Entity, EntityKind, Evidence, Finding, Link, Place, Remedy, Role
 
 _UNIT = re.compile(r"/(?P<unit>[^/]+\.service)(?=/|$)")
@@ -17,18 +17,6 @@ SHORT_ID = 12
 _PODMAN = "podman"
 # What a throttled container is given at least, in cores.
 _LEAST_LIMIT = 2
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerName:
-    """A container's name and image, and the event that has them."""
-
-    name: str
-    image: str | None
-    at: int
-    kind: str
-    text: str
-    pod: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +107,7 @@ def owner_of(case: Case, cgroup: str | None) -> CgroupOwner:
         return CgroupOwner()
     identity = identify(cgroup)
     if identity is not None and identity.container is not None:
-        named = container_names(case).get(identity.container)
+        named = case.container_names.get(identity.container)
         owner = CgroupOwner(
             identity.container, identity.runtime, identity.pod, name_in_pod=case.names_in_pods.get(identity.container)
         )
@@ -142,13 +130,6 @@ def _with_pod(case: Case, owner: CgroupOwner) -> CgroupOwner:
     if name is None:
         return owner
     return replace(owner, pod_name=name, workload=Workload.parse(name, case.pod_owners.get(owner.pod or "")))
-
-
-def container_names(case: Case) -> dict[str, ContainerName]:
-    """Names of containers by id, as recorded up to the end of the focus."""
-    columns = ("container", "container_name", "image", "wall", "kind", "text", "pod")
-    rows = case.recorded("events", NAMES_S).listed(*columns)
-    return {number: ContainerName(name, *rest) for number, name, *rest in rows if number and name is not None}
 
 
 def stop_remedies(remedies: tuple[Remedy, ...], owner: CgroupOwner) -> tuple[Remedy, ...]:
@@ -228,7 +209,7 @@ def with_names(case: Case, finding: Finding) -> Finding:
     """The finding with the names of its culprit's container and pod, and a link for a pod that none names yet."""
     culprit = finding.culprit
     pod, container = culprit.pod or "", culprit.container or ""
-    docker = container_names(case).get(container)
+    docker = case.container_names.get(container)
     name = case.names_in_pods.get(container, docker.name if docker is not None else None)
     culprit = replace(culprit, container_name=name, pod_name=case.pod_names.get(pod))
     named = culprit.pod_name is not None and finding.names(culprit.pod_name, EntityKind.POD)

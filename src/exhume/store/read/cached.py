@@ -2,7 +2,10 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,12 +24,31 @@ MOST_ROWS = 4_000_000
 _EVENT = [field.name for field in fields(EventView)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Held:
     """The rows of a table in a stretch of time."""
 
     window: Window
     rows: pa.Table
+
+    def within(self, window: Window) -> pa.Table:
+        """The rows of a window: a slice of them where they are in the order of time."""
+        if window == self.window:
+            return self.rows
+        walls = self.walls
+        if self.in_order:
+            since, until = np.searchsorted(walls, (window.since, window.until)).tolist()
+            return self.rows.slice(since, until - since)
+        return self.rows.filter(pa.array((walls >= window.since) & (walls < window.until)))
+
+    @cached_property
+    def walls(self) -> npt.NDArray[np.int64]:
+        walls: npt.NDArray[np.int64] = self.rows.column("wall").to_numpy()
+        return walls
+
+    @cached_property
+    def in_order(self) -> bool:
+        return bool((self.walls[1:] >= self.walls[:-1]).all())
 
 
 class CachedRecording(Recording):
@@ -36,6 +58,7 @@ class CachedRecording(Recording):
     def __init__(self, recording: Recording) -> None:
         self._held: dict[str, _Held] = {}
         self._processes: dict[SegmentName, pa.Table | None] = {}
+        self._processes_of: dict[tuple[SegmentName, ...], pa.Table] = {}
         super().__init__(recording.directory)
         self.segments = recording.segments
 
@@ -46,13 +69,17 @@ class CachedRecording(Recording):
         columns: Sequence[str] | None = None,
         cpus: Collection[int] | None = None,
     ) -> pa.Table:
-        # Rows that explain others come by the segment: their window is not what they are chosen by.
-        if window is None or window.empty or columns is not None or cpus is not None or table in DIMENSIONS:
+        if window is None or window.empty or columns is not None or cpus is not None:
             return super().read(table, window, columns, cpus)
-        held = self._reaching(table, window)
-        if held.window == window:
-            return held.rows
-        return _within(held.rows, window)
+        # Rows that explain others come by the segment: their window is not what they are chosen by.
+        if table == "processes":
+            touched = tuple(segment.name for segment in self.holding(window))
+            if touched not in self._processes_of:
+                self._processes_of[touched] = super().read(table, window)
+            return self._processes_of[touched]
+        if table in DIMENSIONS:
+            return super().read(table, window)
+        return self._reaching(table, window).within(window)
 
     def events(self, window: Window | None = None, kinds: Collection[str] | None = None) -> list[EventView]:
         # Over several boots their order takes more than the rows say.
@@ -88,11 +115,6 @@ class CachedRecording(Recording):
                 # A part without rows has the schema of the format, not that of the files.
                 held = _Held(whole, pa.concat_tables([part for part in parts if part.num_rows] or parts[:1]))
         if held.rows.num_rows > MOST_ROWS:
-            held = _Held(window, _within(held.rows, window))
+            held = _Held(window, held.within(window))
         self._held[table] = held
         return held
-
-
-def _within(rows: pa.Table, window: Window) -> pa.Table:
-    walls = rows.column("wall").to_numpy()
-    return rows.filter(pa.array((walls >= window.since) & (walls < window.until)))
