@@ -1,9 +1,11 @@
 """The stack samples of a stretch of time, as columns: which stacks hold a function, and whose time that was."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -103,8 +105,8 @@ class Samples:
         """The samples whose stack holds one of these functions of the kernel. Not to be written to."""
         if names not in self._holding:
             hits = (self._kernel_frames & self._named(names))[self._stacks.indexes]
-            running = np.concatenate(([0], np.cumsum(hits)))
-            stacks = (running[self._stacks.offsets[1:]] - running[self._stacks.offsets[:-1]]) > 0
+            stacks = np.zeros(len(self._stacks.offsets) - 1, np.bool_)
+            stacks[self._stack_of_place[hits]] = True
             self._holding[names] = _fixed(stacks[self.stack])
         return self._holding[names]
 
@@ -187,11 +189,22 @@ class Samples:
         mask = np.zeros(len(self.functions), np.bool_)
         for name in names.whole:
             mask[self._frames_named.get(name, [])] = True
-        if names.beginnings:
-            for name, frames in self._frames_named.items():
-                if name.startswith(names.beginnings):
-                    mask[frames] = True
+        for beginning in names.beginnings:
+            # Names with the same beginning are neighbours.
+            for name in islice(self._names_in_order, bisect_left(self._names_in_order, beginning), None):
+                if not name.startswith(beginning):
+                    break
+                mask[self._frames_named[name]] = True
         return mask
+
+    @cached_property
+    def _names_in_order(self) -> list[str]:
+        return sorted(self._frames_named)
+
+    @cached_property
+    def _stack_of_place(self) -> Ints:
+        """For every frame of every stack, which stack that is."""
+        return np.repeat(np.arange(len(self._stacks.offsets) - 1), np.diff(self._stacks.offsets))
 
     @cached_property
     def _frames_named(self) -> dict[str, list[int]]:

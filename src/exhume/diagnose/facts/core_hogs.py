@@ -49,16 +49,16 @@ def find_core_hogs(
         chosen &= among
     if pids is not None:
         chosen &= np.isin(samples.pid, list(pids))
-    keys = samples.cpu[chosen] << _PID_BITS | samples.pid[chosen]
-    order = np.argsort(keys, kind="stable")
-    distinct, starts, counts = np.unique(keys[order], return_index=True, return_counts=True)
-    bins = ((samples.wall[chosen] - case.focus.since) // NANOS)[order]
-    weights = samples.weight[chosen][order] / 1e6
-    found = []
-    for key, start, count in zip(distinct.tolist(), starts.tolist(), counts.tolist(), strict=True):
-        kept = float((np.bincount(bins[start : start + count], weights[start : start + count]) >= share).sum())
-        if kept >= seconds:
-            found.append((kept, *divmod(key, 1 << _PID_BITS)))
+    places = np.flatnonzero(chosen)
+    distinct, members = np.unique(samples.cpu[places] << _PID_BITS | samples.pid[places], return_inverse=True)
+    # By process on a core, and second.
+    count = -(-case.focus.nanos // NANOS)
+    cells = members * count + (samples.wall[places] - case.focus.since) // NANOS
+    shares = np.bincount(cells, samples.weight[places] / 1e6, len(distinct) * count).reshape(-1, count)
+    kept = (shares >= share).sum(axis=1)
+    found = [
+        (float(kept[at]), *divmod(int(distinct[at]), 1 << _PID_BITS)) for at in np.flatnonzero(kept >= seconds).tolist()
+    ]
     longest = sorted(found, reverse=True)[:_MOST_HOGS]
     return [_core_hog(case, chosen, pid, cpu, kept) for kept, cpu, pid in longest]
 

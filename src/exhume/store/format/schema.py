@@ -103,6 +103,8 @@ def _required(table: str) -> tuple[str, ...]:
 def check_schema(found: pa.Schema, table: str) -> None:
     """Raises UnreadableFile where a file can't hold rows of the table: a column that has to be there is missing, or one
     has another type."""
+    if found.equals(schema_of(table)):
+        return
     names = found.names
     for name in _required(table):
         if name not in names:
