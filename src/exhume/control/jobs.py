@@ -1,8 +1,9 @@
 """The worker process: one small job with the kernel, read from standard input.
 
 A worker can be killed at any moment, which is how a job is bounded in time: the kernel ends reclaim and swapoff when a
-signal comes, and loses nothing. It prints when it begins and how far it is, one number a line. Little more than the
-standard library is imported, so that it starts quickly.
+signal comes, and loses nothing. Waiting for a disk can't be ended: a worker that does is gone when that is over. It
+prints when it begins and how far it is, one number a line. Little more than the standard library is imported, so that
+it starts quickly.
 """
 
 import contextlib
@@ -90,7 +91,9 @@ def _fadvise(job: Job) -> None:
 
 
 def _drop_caches(job: Job) -> None:
+    """Write what is dirty, which is its first part, then drop what is cached."""
     os.sync()
+    _report("1")
     _write(Path(job["file"]), "1")
 
 

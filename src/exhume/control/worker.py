@@ -5,9 +5,10 @@ import json
 import os
 import resource
 import select
+import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from exhume.procfs.stat import CPU_STATES, parse_cpu_times
 _POLL_S = 0.1
 # On a starved machine a process takes seconds to start; that does not count as time of its job.
 _START_WITHIN_S = 30.0
+# What the kernel has not let go of so long after its signal waits for a disk (D state).
+SIGNALLED_S = 2.0
 # How long the idle time of cores is sampled for.
 _SAMPLE_S = 0.2
 
@@ -28,7 +31,8 @@ _SAMPLE_S = 0.2
 @dataclass(frozen=True, slots=True)
 class JobResult:
     """The result of a job: `complete` is False when its time was over or a stop was requested; `reached` is how many of
-    its parts it had reported by then. An `error` is the kernel's errno, with its message."""
+    its parts it had reported by then. An `error` is the kernel's errno, with its message. `left` is the pid of a worker
+    that is still in the kernel (0: none): it ends as soon as it leaves that."""
 
     complete: bool
     reached: int
@@ -36,10 +40,19 @@ class JobResult:
     cpu_seconds: float
     error: int = 0
     message: str = ""
+    left: int = 0
 
 
 class JobFailed(ExhumeError):
     """A job that had to succeed did not."""
+
+
+class JobTimeout(JobFailed):
+    """A job that had to succeed did not end in its time."""
+
+
+# Workers that were left behind: kept, so that they are waited for once they ended (subprocess._cleanup).
+_left_behind: "list[subprocess.Popen[bytes]]" = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +63,12 @@ class Workers:
     core: int | None = None
     cgroup: Path | None = None
 
-    def run(self, job: dict[str, Any], seconds: float | None, *, stoppable: bool = True) -> JobResult:
-        """Do a job, for `seconds` at most from when it begins (None: until it is done)."""
+    def run(
+        self, job: dict[str, Any], seconds: float | None, *, stoppable: bool = True, leave_after: float | None = None
+    ) -> JobResult:
+        """Do a job, for `seconds` at most from when it begins (None: until it is done). One that its signal does not
+        end is left behind `leave_after` seconds later, sooner where a stop is requested. None waits for it: what comes
+        next relies on its end."""
         began, cpu = time.monotonic(), _children_cpu()
         cgroup = os.fspath(self.cgroup) if self.cgroup else None
         request = {**job, "core": self.core, "cgroup": cgroup, "caller": os.getpid()}
@@ -67,15 +84,22 @@ class Workers:
         assert worker.stdout is not None
         with worker.stdin as stdin:
             stdin.write(json.dumps(request).encode())
-        output, cut = bytearray(), False
+        output = bytearray()
+        cut: float | None = None
         until = None if seconds is None else began + _START_WITHIN_S
         fd = worker.stdout.fileno()
         with worker.stdout:
             while True:
-                over = until is not None and time.monotonic() >= until
-                if not cut and (over or (stoppable and self.stop.is_set())):
+                now = time.monotonic()
+                over = until is not None and now >= until
+                if cut is None and (over or (stoppable and self.stop.is_set())):
                     worker.terminate()
-                    cut = True
+                    cut = now
+                patience = SIGNALLED_S if self.stop.is_set() else leave_after
+                if leave_after is not None and cut is not None and now - cut >= (patience or 0.0):
+                    _left_behind.append(worker)
+                    done = _result(output.decode(errors="replace"), -signal.SIGTERM, True, now - began, 0.0)
+                    return replace(done, left=worker.pid)
                 if select.select([fd], [], [], _POLL_S)[0]:
                     chunk = os.read(fd, 4096)
                     if not chunk:
@@ -84,7 +108,8 @@ class Workers:
                         until = time.monotonic() + seconds
                     output += chunk
         code = worker.wait()
-        return _result(output.decode(errors="replace"), code, cut, time.monotonic() - began, _children_cpu() - cpu)
+        text, took = output.decode(errors="replace"), time.monotonic() - began
+        return _result(text, code, cut is not None, took, _children_cpu() - cpu)
 
     def must(self, job: dict[str, Any], failure: str) -> JobResult:
         """Do a job to its end, also when a stop is requested meanwhile. Raises JobFailed where it can't be done."""

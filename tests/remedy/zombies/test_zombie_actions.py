@@ -1,17 +1,21 @@
 """Carrying out the steps against zombies, on a node made of files."""
 
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.control.made_node import cgroup, node
+from tests.system.zombies.own_docker import until
 
 from exhume.control.changes import NodeTools, hold_journal
-from exhume.control.worker import JobResult, Workers
-from exhume.model.remedy import Step
+from exhume.control.worker import JobFailed, JobResult, JobTimeout, Workers
+from exhume.model.remedy import Plan, Status, Step
 from exhume.model.stop import Stop
 from exhume.remedy.zombies import apply
-from exhume.remedy.zombies.apply import ACTIONS, Bench
-from exhume.remedy.zombies.situation import work_place
+from exhume.remedy.zombies.apply import ACTIONS, Applier, Bench, Limits, Observer
+from exhume.remedy.zombies.situation import Watch, work_place
 
 
 @pytest.fixture
@@ -97,3 +101,84 @@ def test_a_place_without_a_disk_is_refused(tmp_path):
         assert said in place.why_not
         assert bool(place.why_not) == bool(said)
         assert place.free > 0
+
+
+@pytest.fixture
+def stuck_disk(tmp_path) -> Iterator[Callable[[], None]]:
+    """A mounted disk with dirty pages that takes no data: its image is on a file system that is frozen. Yields what
+    thaws that."""
+    outer, inner = tmp_path / "outer", tmp_path / "inner"
+    for image, mountpoint, size in ((tmp_path / "image", outer, 48 << 20), (outer / "image", inner, 16 << 20)):
+        with image.open("xb") as file:
+            file.truncate(size)
+        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+        mountpoint.mkdir()
+        subprocess.run(["mount", "-o", "loop", image, mountpoint], check=True)
+    (inner / "dirty").write_bytes(bytes(1 << 20))
+    subprocess.run(["fsfreeze", "--freeze", outer], check=True)
+    frozen = [outer]
+
+    def thaw() -> None:
+        if frozen:
+            subprocess.run(["fsfreeze", "--unfreeze", frozen.pop()], check=True)
+
+    try:
+        yield thaw
+    finally:
+        thaw()
+        subprocess.run(["umount", inner, outer], check=True)
+
+
+def state_of(pid: int) -> str:
+    """D while it waits for a disk; Z once it ended."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.root
+@pytest.mark.alone
+@pytest.mark.needs("mkfs.ext4", "fsfreeze", "mount")
+def test_a_disk_that_takes_no_data_does_not_hold_up_dropping_caches(tmp_path, workers, stuck_disk):
+    file = tmp_path / "drop_caches"
+    file.touch()
+    step = Step("drop-caches", "", "", action="drop-caches", targets=(str(file),))
+    bench = Bench(NodeTools(workers, node(tmp_path), tmp_path), None, lambda: 0, step_s=0.5)
+    began = time.monotonic()
+    with pytest.raises(JobTimeout, match="nothing was dropped: sync did not end") as raised:
+        list(ACTIONS["drop-caches"](step, bench))
+    assert time.monotonic() - began < 30, "a worker starts within this, and has half a second"
+    pid = int(str(raised.value).partition("(pid ")[2].partition(")")[0])
+    assert state_of(pid) == "D"
+    stuck_disk()
+    until("the worker that was left behind ends", lambda: state_of(pid) == "Z", 60)
+    assert file.read_text() == "", "it drops nothing after its time"
+
+
+@pytest.mark.parametrize(
+    ("error", "stopped", "status"),
+    [
+        (JobTimeout("sync did not end"), False, Status.TIMED_OUT),
+        (JobTimeout("sync did not end"), True, Status.INTERRUPTED),
+        (JobFailed("sync did not end"), False, Status.FAILED),
+    ],
+)
+def test_a_step_that_does_not_end_is_reported_with_its_reason(tmp_path, monkeypatch, error, stopped, status):
+    given = []
+
+    def fails(step, bench):
+        given.append(bench.step_s)
+        if stopped:
+            stop.set()
+        raise error
+        yield
+
+    host, stop = node(tmp_path), Stop()
+    monkeypatch.setitem(ACTIONS, "drop-caches", fails)
+    monkeypatch.setattr(apply, "still_held", lambda parents, step: True)
+    step = Step("drop-caches", "drop", "", action="drop-caches", targets=("x",))
+    with hold_journal(tmp_path / "work", host) as journal:
+        applier = Applier(host, stop, journal, None, Watch(host, tmp_path, pin_seconds=0.1), Observer())
+        report = applier.apply(Plan("zombies", 5, "", (step,)), Limits(lambda step: True, step_s=7.0))
+    stop.close()
+    (outcome,) = report.outcomes
+    assert (outcome.status, outcome.why) == (status, "sync did not end")
+    assert given == [7.0], "--max-time reaches it"

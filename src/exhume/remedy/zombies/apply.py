@@ -16,7 +16,7 @@ from exhume.collect.cgroup.census import KernelMemory, take_census
 from exhume.control.changes import NodeJournal, NodeTools, Swapfile, SwapOff, keep_out_of_swap, undo
 from exhume.control.managers import ActionFailed
 from exhume.control.swap import is_on, swaps
-from exhume.control.worker import JobFailed, JobResult, Workers, idlest_core
+from exhume.control.worker import SIGNALLED_S, JobFailed, JobResult, JobTimeout, Workers, idlest_core
 from exhume.model.remedy import Effect, Measure, Outcome, Plan, Report, Risk, Status, Step, StepResult
 from exhume.model.stop import Stop
 from exhume.model.text import count, size
@@ -39,11 +39,12 @@ _CUT_PASSES_TO_SWAP = 10
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What an action works with. `count` returns how many zombies there are now."""
+    """What an action works with. `count` returns how many zombies there are now; `step_s` is the time of a step."""
 
     tools: NodeTools
     journal: NodeJournal
     count: Callable[[], int | None]
+    step_s: float = 60.0
 
 
 Batches = Generator[JobResult, None, None]
@@ -54,7 +55,9 @@ def fadvise(step: Step, bench: Bench) -> Batches:
     at = 0
     while at < len(step.targets):
         files = step.targets[at : at + _FILES_AT_A_TIME]
-        done = bench.tools.workers.run({"job": "fadvise", "files": files}, BATCH_S)
+        done = bench.tools.workers.run({"job": "fadvise", "files": files}, BATCH_S, leave_after=bench.step_s)
+        if done.left:
+            raise JobTimeout(f"a disk did not take what is dirty in {done.seconds:.0f} s{_left_there(done)}")
         # At least one file further, so that a single slow one can't hold it up for ever.
         at += len(files) if done.complete else max(1, done.reached)
         yield _checked(done)
@@ -70,8 +73,18 @@ def reclaim(step: Step, bench: Bench) -> Batches:
 
 
 def drop_caches(step: Step, bench: Bench) -> Batches:
-    """Drop the page cache. The kernel can't be stopped in it, so it is one batch."""
-    yield _checked(bench.tools.workers.run({"job": "drop-caches", "file": step.targets[0]}, None))
+    """Drop the page cache, once what is dirty was written. The kernel ends neither for a signal: fs/sync.c, ksys_sync,
+    waits for every disk, and fs/drop_caches.c walks all that is cached."""
+    job = {"job": "drop-caches", "file": step.targets[0]}
+    done = bench.tools.workers.run(job, bench.step_s, leave_after=SIGNALLED_S)
+    if done.left or (not done.complete and not bench.tools.workers.stop.is_set()):
+        what = "dropping caches" if done.reached else "nothing was dropped: sync"
+        raise JobTimeout(f"{what} did not end in {done.seconds:.0f} s{_left_there(done)}")
+    yield _checked(done)
+
+
+def _left_there(done: JobResult) -> str:
+    return f"; its worker (pid {done.left}) still waits in the kernel, and does no more after that" if done.left else ""
 
 
 def swap_through(step: Step, bench: Bench) -> Batches:
@@ -290,7 +303,7 @@ class Applier:
         core = idlest_core(self.host)
         self.observer.began(step, core)
         tools = NodeTools(Workers(self.stop, core, self.cgroup), self.host, self.journal.directory)
-        bench = Bench(tools, self.journal, lambda: self._counted(step))
+        bench = Bench(tools, self.journal, lambda: self._counted(step), limits.step_s)
         began = time.monotonic()
         status, why, cpu = Status.DONE, "", 0.0
         batches = ACTIONS[step.action](step, bench)
@@ -306,6 +319,8 @@ class Applier:
                     if time.monotonic() - began >= limits.step_s:
                         status, why = Status.TIMED_OUT, f"its {limits.step_s:.0f} s are over; --max-time gives it more"
                         break
+        except JobTimeout as error:
+            status, why = (Status.INTERRUPTED if self.stop.is_set() else Status.TIMED_OUT), str(error)
         except JobFailed as error:
             status, why = Status.FAILED, str(error)
         seconds = time.monotonic() - began
