@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exhume.collect.cgroup.census import take_census
+from exhume.collect.cgroup.layout import hierarchies
 from exhume.collect.cgroup.pins import classify, likely_pins
 from exhume.collect.cgroup.residuals import find_residuals
 from exhume.collect.containers.docker import docker_socket
@@ -106,6 +107,7 @@ class RecordedBoot:
     note = ""
 
     def __init__(self, host: Host, directory: Path) -> None:
+        self.host = host
         self.now = SystemClock().wall_ns()
         self._booted = self.now - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         if not directory.is_dir():
@@ -199,7 +201,7 @@ def explain(
     )
     if boot.recording is not None:
         progress("reading the recording", 0.0)
-        explanation = _with_leakers(explanation, report.census, boot.recording, since, socket)
+        explanation = _with_leakers(explanation, report, boot, since, socket)
     return replace(report, explanation=explanation)
 
 
@@ -235,21 +237,35 @@ def _growth(census: Census, recorded: Points, wall: int) -> dict[tuple[str, str]
     return found
 
 
+def _memory_counts(report: ZombieReport, boot: RecordedBoot) -> list[tuple[int, int]]:
+    """Zombies at wall times, recorded and now; none where a part of the hierarchy is mounted, as events are of all."""
+    memory = report.census.memory
+    whole = {str(each.path) for each in hierarchies(boot.host) if each.whole}
+    if memory is None or memory.dying is None or memory.path not in whole:
+        return []
+    return [*boot.counts().get(memory.name, []), (report.wall, memory.dying)]
+
+
 def _with_leakers(
-    explanation: Explanation, census: Census, recording: "Recording", since: int, socket: Path | None
+    explanation: Explanation, report: ZombieReport, boot: RecordedBoot, since: int, socket: Path | None
 ) -> Explanation:
     import pyarrow.compute as pc
 
-    span, memory = recording.span(), census.memory
-    if span is None or memory is None or memory.number is None:
+    recording, memory = boot.recording, report.census.memory
+    span = recording.span() if recording is not None else None
+    if recording is None or span is None or memory is None or memory.number is None:
         return explanation
     window = Window(since, span.until).clamp(span)
     rows = recording.read("cgroup_events", window, [*COLUMNS, "hierarchy"])
     rows = rows.filter(pc.equal(rows.column("hierarchy"), memory.number)).sort_by("wall")
-    leaks = find_leakers({name: rows.column(name).to_pylist() for name in COLUMNS}, span.until)
+    events = {name: rows.column(name).to_pylist() for name in COLUMNS}
+    leaks = find_leakers(events, span.until, _memory_counts(report, boot))
     names = container_names(docker_socket(socket), since // NANOS)
     ids = {each for leaker in leaks.leakers for life in leaker.lives if (each := identify(life.path)) is not None}
     spots = [*explanation.blind_spots, *names.blind_spots, *_gaps(recording, window, rows.num_rows)]
+    if leaks.unseen:
+        gone = count(leaks.unseen, "removed cgroup")
+        spots.append(f"{gone} went without a recorded release: taken for those that were removed first")
     return replace(
         explanation,
         leaks=leaks,

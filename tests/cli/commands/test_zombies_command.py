@@ -45,7 +45,7 @@ def test_rows_of_an_exiting_process_are_left_out() -> None:
     assert last_seen([nameless], 7, until=3) is None
 
 
-def record(directory: Path, boot_id: str, hierarchy: int, rate_an_hour: int = 600) -> None:
+def record(directory: Path, boot_id: str, hierarchy: int) -> None:
     """The last minutes of a container that restarts forever."""
     clock = SystemClock()
     monotonic, wall = clock.monotonic_ns(), clock.wall_ns()
@@ -56,7 +56,8 @@ def record(directory: Path, boot_id: str, hierarchy: int, rate_an_hour: int = 60
     for index in range(MINUTES * 6):
         end = monotonic - (MINUTES * 6 - 1 - index) * 10 * NANOS
         tick = Tick(index, end - 10 * NANOS, end, wall - (monotonic - end))
-        dying = index * rate_an_hour // 360
+        # As many as were made before.
+        dying = 2 * index
         events = []
         for number in range(2 * index, 2 * index + 2):
             born = tick.start + (number % 2) * 5 * NANOS
@@ -87,14 +88,14 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def counted(dying: int | None, note: str = "") -> Census:
-    """A census of a node with so many zombies, its hierarchy numbered as this node's is."""
+    """A census of a node with so many zombies, its hierarchy where this node's is."""
     memory = take_census(Host()).memory
     assert memory is not None
     kernel = None if dying is None else dying + 240
-    return Census(
-        [HierarchyCensus("memory", 1, "/cg", "memory", kernel, 240, dying, number=memory.number or 0, note=note)],
-        [f"memory: {note}"] if note else [],
+    found = HierarchyCensus(
+        "memory", 1, memory.path, "memory", kernel, 240, dying, number=memory.number or 0, note=note
     )
+    return Census([found], [f"memory: {note}"] if note else [])
 
 
 @pytest.fixture
@@ -127,11 +128,11 @@ def test_exit_codes_and_badges(exhume, census, tmp_path: Path, dying: int | None
 
 
 def test_growth_comes_from_the_recording_of_this_boot(exhume, census, recorded: Path) -> None:
-    census.return_value = counted(100)
+    census.return_value = counted(12 * MINUTES)
     result = exhume("zombies", "--json", "--dir", str(recorded), check=False)
     growth = json.loads(result.stdout)["hierarchies"][0]["growth"]
     assert growth["source"] == "recording"
-    assert growth["per_hour"] == pytest.approx(600, rel=0.1)
+    assert growth["per_hour"] == pytest.approx(720, rel=0.1)
     assert census.call_args.args[1] == 0.0
     assert result.returncode == 1
     assert "growth is from the recording: 0 at" in exhume("zombies", "--dir", str(recorded), check=False).stdout
@@ -150,9 +151,12 @@ def test_a_directory_that_is_no_recording_is_a_blind_spot(exhume, tmp_path: Path
     assert json.loads(result.stdout)["blind_spots"]
 
 
-def explained(exhume, recorded: Path, *more: str) -> str:
+def explained(exhume, recorded: Path, *more: str, dying: int = 12 * MINUTES) -> str:
     names = ContainerNames({CONTAINER: ContainerName("ecs-agent", "amazon/amazon-ecs-agent:latest", "docker")})
-    with mock.patch("exhume.diagnose.zombie_report.container_names", return_value=names):
+    with (
+        mock.patch("exhume.diagnose.zombie_report.container_names", return_value=names),
+        mock.patch("exhume.diagnose.zombie_report.take_census", return_value=counted(dying)),
+    ):
         return exhume("zombies", "--explain", "--dir", str(recorded), *more, check=False).stdout
 
 
@@ -184,6 +188,16 @@ def test_the_leaker_is_named_by_pattern_maker_container_and_image(exhume, record
     assert f"/docker/*  of {made} made, 720 an hour" in text
     assert "container: ecs-agent (amazon/amazon-ecs-agent:latest)" in text
     assert "made by runc" in text and "started by containerd-shim" in text
+
+
+def test_no_more_are_explained_than_there_are(exhume, recorded: Path) -> None:
+    """After a freeing of more than the recorder keeps the releases of."""
+    report = json.loads(explained(exhume, recorded, "--json", dying=3))
+    assert [leaker["zombies"] for leaker in report["explanation"]["leakers"]] == [3]
+    # The last removal may be too young to be one of them.
+    unseen = [f"{12 * MINUTES - 3 - young} removed cgroups went without a recorded release" for young in (0, 1)]
+    assert any(spot.startswith(tuple(unseen)) for spot in report["explanation"]["blind_spots"])
+    assert "3 of 3 zombies were removed" in explained(exhume, recorded, dying=3)
 
 
 def test_only_what_was_asked_for_is_read(exhume, recorded: Path) -> None:

@@ -1,5 +1,7 @@
 """Recorded births, removals and ends of cgroups, paired."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,8 +25,8 @@ def life(number: int, path: str, born: int, removed: int | None = None, released
     return rows
 
 
-def leaks(*rows: tuple, now: int = 10 * HOUR) -> LeakReport:
-    return find_leakers(columns(*sorted(rows)), now)
+def leaks(*rows: tuple, now: int = 10 * HOUR, counts: Sequence[tuple[int, int]] = ()) -> LeakReport:
+    return find_leakers(columns(*sorted(rows)), now, counts)
 
 
 def test_removed_and_never_released_is_a_zombie() -> None:
@@ -70,6 +72,28 @@ def test_a_late_release_frees_it() -> None:
 
 def test_rows_that_only_count_are_passed_over() -> None:
     assert leaks((HOUR, "churn", None, None, None, None)) == LeakReport()
+
+
+def test_releases_that_were_not_recorded_are_known_by_the_counts() -> None:
+    """Two thousand are freed at once, of which ten releases were kept; then another leak begins."""
+    freed = [row for n in range(2000) for row in life(n, f"/docker/{n}", n * NANOS, n * NANOS)]
+    kept = [(3000 * NANOS, "release", n, f"/docker/{n}", 7, "kworker/0:1") for n in range(10)]
+    again = [row for n in range(5000, 5040) for row in life(n, f"/jobs/{n}", n * NANOS, n * NANOS)]
+    counts = [(2990 * NANOS, 2000), (3010 * NANOS, 3), (5020 * NANOS, 23), (6000 * NANOS, 43)]
+    report = leaks(*freed, *kept, *again, counts=counts)
+    assert [(each.pattern, each.zombies) for each in report.leakers] == [("/jobs/*", 40), ("/docker/*", 3)]
+    assert (report.zombies, report.unseen) == (43, 1987)
+    assert [life.path for life in report.leakers[1].lives] == [f"/docker/{n}" for n in (1997, 1998, 1999)]
+
+
+def test_what_is_being_removed_at_a_count_displaces_no_zombie() -> None:
+    """A release comes some 40 ms after the removal: a count in between is that of the others."""
+    zombies = [row for n in range(5) for row in life(n, f"/docker/{n}", 0, NANOS)]
+    busy = [
+        row for n in range(10, 60) for row in life(n, f"/ok/{n}", 99 * NANOS, 100 * NANOS, 100 * NANOS + 40 * MILLIS)
+    ]
+    report = leaks(*zombies, *busy, counts=[(100 * NANOS, 5), (100 * NANOS + 20 * MILLIS, 5)])
+    assert (report.zombies, report.unseen) == (5, 0)
 
 
 def test_those_with_the_most_come_first() -> None:

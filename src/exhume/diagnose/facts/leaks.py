@@ -3,13 +3,14 @@
 A cgroup that was removed two seconds ago and was not released is a zombie. Its path names its leaker.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from exhume.collect.cgroup.dying import UNIFIED
 from exhume.collect.containers.identity import identify
 from exhume.diagnose import messages
 from exhume.diagnose.evidence.case import Case
@@ -83,36 +84,66 @@ class Leaker:
 
 @dataclass(frozen=True, slots=True)
 class LeakReport:
-    """Everybody who left zombies, those with the most first; and how many cgroups were made in all."""
+    """Everybody who left zombies, those with the most first; and how many cgroups were made in all. `unseen` are those
+    that the kernel let go of without a recorded release."""
 
     leakers: list[Leaker] = field(default_factory=list)
     zombies: int = 0
     made: int = 0
+    unseen: int = 0
 
 
-def find_leakers(events: Mapping[str, Sequence[Any]], now: int) -> LeakReport:
-    """Pair the events (columns of one hierarchy and one boot, in the order of time) as of a wall time."""
+def find_leakers(events: Mapping[str, Sequence[Any]], now: int, counts: Iterable[tuple[int, int]] = ()) -> LeakReport:
+    """Pair the events (columns of one hierarchy and one boot, in the order of time) as of a wall time.
+
+    Releases may be missing: where tens of thousands are freed at once, the ring or the share of their place is full.
+    `counts` are the zombies that there were at wall times, in their order: more than those are not left.
+    """
     alive: dict[int, Life] = {}
+    # In the order of their removal.
+    removed: dict[int, Life] = {}
     leakers: dict[str, Leaker] = {}
-    made = 0
+    made = unseen = 0
+    pending = deque(counts)
     for wall, op, number, path, pid, comm in zip(*(events[name] for name in COLUMNS), strict=True):
+        # A row of counts has the begin of its tick: what was let go of in it is released by then, if that was recorded.
+        while pending and pending[0][0] + RELEASED_WITHIN_NS <= wall:
+            unseen += _forget_oldest(removed, *pending.popleft())
         # Rows that only count (op = churn) name no cgroup.
         if number is None or path is None:
             continue
         if op == "mkdir":
             made += 1
+            removed.pop(number, None)
             alive[number] = Life(path, wall, pid, comm)
             leakers.setdefault(path_pattern(path), Leaker(path_pattern(path))).made += 1
         elif op == "rmdir":
-            alive.setdefault(number, Life(path)).removed = wall
+            life = alive.pop(number, None) or removed.pop(number, None) or Life(path)
+            life.removed = wall
+            removed[number] = life
         elif op == "release":
             alive.pop(number, None)
-    zombies = [life for life in alive.values() if life.removed is not None and life.removed <= now - RELEASED_WITHIN_NS]
-    for life in sorted(zombies, key=lambda life: life.removed or 0):
+            removed.pop(number, None)
+    unseen += sum(_forget_oldest(removed, wall, dying) for wall, dying in pending)
+    zombies = [life for life in removed.values() if (life.removed or 0) <= now - RELEASED_WITHIN_NS]
+    for life in zombies:
         leakers.setdefault(path_pattern(life.path), Leaker(path_pattern(life.path))).lives.append(life)
     guilty = [leaker for leaker in leakers.values() if leaker.lives]
     guilty.sort(key=lambda leaker: (-leaker.zombies, leaker.pattern))
-    return LeakReport(guilty, len(zombies), made)
+    return LeakReport(guilty, len(zombies), made, unseen)
+
+
+def _forget_oldest(removed: dict[int, Life], wall: int, dying: int) -> int:
+    """Forget the cgroups that were removed first and are more than there were zombies; returns how many."""
+    lately = 0
+    for life in reversed(removed.values()):
+        if (life.removed or 0) <= wall - RELEASED_WITHIN_NS:
+            break
+        lately += 1
+    gone = list(removed)[: max(0, len(removed) - lately - dying)]
+    for number in gone:
+        del removed[number]
+    return len(gone)
 
 
 # Most leaks go on while it hurts; one that stopped is looked for as far back as a day.
@@ -154,13 +185,21 @@ def _worst(case: Case, rows: Rows) -> tuple[int, LeakReport] | None:
     """The hierarchy in which most were left: others let go of theirs, as only memory is charged for long."""
     reports = {}
     numbers = rows.numbers("hierarchy")
+    counted = case.recorded("cgroups", FAR_S).matching("parent", "")
     for hierarchy in np.unique(numbers[~np.isnan(numbers)]).astype(int).tolist():
         listed = sorted(rows.where(numbers == hierarchy).listed(*COLUMNS), key=lambda row: row[0])
         # As of the end of what was recorded near the focus: what was removed just then may still be released.
         columns = dict(zip(COLUMNS, zip(*listed, strict=True), strict=True))
-        reports[hierarchy] = find_leakers(columns, case.focus.until)
+        # Other hierarchies of v1 keep hardly any; v2 is number 0 (kernel/cgroup/cgroup.c, cgrp_dfl_root).
+        points = _dying_of(counted.matching("hierarchy", MEMORY_V1 if hierarchy else UNIFIED))
+        reports[hierarchy] = find_leakers(columns, case.focus.until, points)
     worst = max(reports, key=lambda each: reports[each].zombies, default=None)
     return (worst, reports[worst]) if worst is not None and reports[worst].leakers else None
+
+
+def _dying_of(counts: Rows) -> list[tuple[int, int]]:
+    """Zombies at wall times, in their order."""
+    return sorted((wall, dying) for wall, dying in counts.listed("wall", "dying") if dying is not None)
 
 
 def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Leak:
@@ -298,6 +337,5 @@ def _of_hierarchy(rows: Rows, name: str) -> CgroupCounts:
     known = np.flatnonzero(~np.isnan(dying))
     # A count that has all three says most; one of the kernel's alone is better than nothing.
     last = int(known[-1]) if len(known) else len(walls) - 1
-    points = [(int(walls[i]), int(dying[i])) for i in known.tolist()]
     newest = [None if np.isnan(column[last]) else int(column[last]) for column in columns]
-    return CgroupCounts(name, int(walls[last]), growth_between(points, RECORDING), *newest)
+    return CgroupCounts(name, int(walls[last]), growth_between(_dying_of(rows), RECORDING), *newest)

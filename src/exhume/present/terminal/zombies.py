@@ -137,7 +137,12 @@ def _parents(explanation: Explanation) -> Iterator[Text]:
         yield Text("  no cgroup is seen to have anything charged to removed children")
         return
     below = recorded_below(explanation)
-    rows = [_parent_row(parent, below[parent.name]) for parent in explanation.parents[:PARENTS_SHOWN]]
+    # Releases that were not recorded may have been below any of them.
+    bound = "~" if explanation.leaks and explanation.leaks.unseen else "≥"
+    rows = [
+        _parent_row(parent, f"{bound} {below[parent.name]:,}" if below[parent.name] else _NOTHING)
+        for parent in explanation.parents[:PARENTS_SHOWN]
+    ]
     header = ("parent", "zombies", "file", "metadata", "tmpfs", "anon", "swap", "unknown", "mapped", "locked")
     # Columns without a value are left out, except the parent.
     columns = [column for column in zip(header, *rows, strict=True) if set(column[1:]) != {_NOTHING}]
@@ -151,13 +156,13 @@ def _parents(explanation: Explanation) -> Iterator[Text]:
         yield Text("  on v2 pages of the parent itself are among these: they are at most so much", DIM)
 
 
-def _parent_row(parent: ParentResidual, recorded: int) -> tuple[str, ...]:
+def _parent_row(parent: ParentResidual, recorded: str) -> tuple[str, ...]:
     amounts = (
         *(parent.file_bytes - parent.metadata_bytes, parent.metadata_bytes, parent.shmem_bytes, parent.anon_bytes),
         *(parent.swap_bytes, parent.unclassified_bytes, parent.mapped_bytes, parent.unevictable_bytes),
     )
     # v1 doesn't count them by parent; a recording knows at least some.
-    zombies = f"{parent.dying:,}" if parent.dying is not None else f"≥ {recorded:,}" if recorded else _NOTHING
+    zombies = f"{parent.dying:,}" if parent.dying is not None else recorded
     return _short(parent.name), zombies, *(size(amount) if amount else _NOTHING for amount in amounts)
 
 
