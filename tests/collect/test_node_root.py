@@ -73,6 +73,23 @@ def test_sockets_that_are_there_are_found(node: NodeRoot) -> None:
     assert [str(each.relative_to(node.path)) for each in node.cri] == list(cri)
 
 
+@pytest.mark.root
+def test_sockets_in_closed_directories_are_not_there_for_another_user(node: NodeRoot, tmp_path: Path) -> None:
+    """Podman's and containerd's directories are root's own."""
+    for name in ("run/podman/podman.sock", "run/containerd/containerd.sock"):
+        (node.path / name).parent.mkdir(mode=0o700)
+        os.mknod(node.path / name)
+    for each in (tmp_path, *tmp_path.parents):
+        if each.stat().st_uid == 0 and not each.stat().st_mode & 0o001:
+            each.chmod(0o755)
+    assert node.podman is not None and node.cri
+    os.seteuid(65534)
+    try:
+        assert (node.podman, node.cri) == (None, ())
+    finally:
+        os.seteuid(0)
+
+
 def test_the_kernel_s_files_are_those_of_the_node(node: NodeRoot) -> None:
     assert node.host.proc == node.path / "proc"
     assert NodeRoot().host.proc == Path("/proc")
