@@ -123,7 +123,9 @@ clean: ## remove build products (recordings stay)
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@tools/system-packages setup
 	@echo "setting up $(VENV)"
-	@$(BIN)/python -c 'import pip' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@# Python's own copy of setuptools is old, and nothing that runs needs it.
+	@$(BIN)/python -c 'import pip' 2>/dev/null || { $(PYTHON) -m venv --clear $(VENV) && \
+		$(BIN)/python -m pip uninstall --quiet --quiet --disable-pip-version-check --yes setuptools; }
 	@$(PIP_INSTALL) --require-hashes -r requirements.lock
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m compileall -q src/exhume

@@ -23,6 +23,7 @@ def test_the_wheel_is_pure_python_with_the_page_and_one_version(wheel):
         metadata = message_from_string(packed.read(f"exhume-{__version__}.dist-info/METADATA").decode())
         entry = packed.read(f"exhume-{__version__}.dist-info/entry_points.txt").decode()
     assert metadata["Version"] == __version__
+    assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
     assert "exhume = exhume.cli.main:run" in entry
     assert not [name for name in names if name.endswith((".so", ".c", ".node"))]
     assert "exhume/present/web/static/index.html" in names
