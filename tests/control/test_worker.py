@@ -2,9 +2,11 @@
 
 import contextlib
 import errno
+import hashlib
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -27,6 +29,22 @@ def test_a_worker_writes_dirty_pages_and_lets_go_of_them(tmp_path, workers):
     assert (done.complete, done.reached, done.error) == (True, 301, 0)
     assert done.cpu_seconds > 0
     assert all(file.read_bytes() == b"x" * 5000 for file in files)
+
+
+def test_paging_out_leaves_files_of_tmpfs_as_they_are(workers):
+    """Holes stay holes: reading them through a mapping would fill them."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        sparse, empty = Path(name, "sparse"), Path(name, "empty")
+        empty.touch()
+        with sparse.open("wb") as file:
+            for offset in (0, 5 << 20, (200 << 20) + 4096 + 17):
+                file.seek(offset)
+                file.write(b"data" * 2000)
+        before = (sparse.stat().st_blocks, hashlib.sha256(sparse.read_bytes()).digest())
+        files = [str(sparse), str(empty), str(Path(name, "gone"))]
+        done = workers.run({"job": "page-out", "files": files}, 30)
+        assert (done.complete, done.reached, done.error) == (True, 3, 0)
+        assert (sparse.stat().st_blocks, hashlib.sha256(sparse.read_bytes()).digest()) == before
 
 
 def test_file_names_that_are_no_text_reach_the_worker(tmp_path, workers):

@@ -10,16 +10,20 @@ import contextlib
 import ctypes
 import errno
 import json
+import mmap
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from exhume.control.swap import FIRST, make_swapfile, swap_off, swap_on
 
 _PR_SET_PDEATHSIG = 1
+# include/uapi/asm-generic/mman-common.h, since Linux 5.4.
+_MADV_PAGEOUT = 21
+_MAPPED_AT_ONCE = 64 << 20
 _REPORT_EVERY = 256
 BEGUN = "begun"
 
@@ -75,16 +79,49 @@ def _reclaim(job: Job) -> None:
 
 
 def _fadvise(job: Job) -> None:
-    """Let go of the cached pages of files; those that are dirty are written first. A file that is gone, or can't be
-    opened, is passed over: one of thousands must not stop the others."""
+    """Let go of the cached pages of files; those that are dirty are written first."""
+
+    def let_go(fd: int) -> None:
+        os.fdatasync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    _for_each_file(job, let_go)
+
+
+def _page_out(job: Job) -> None:
+    """Send the pages of files on tmpfs to swap. Linux before 5.4 has no MADV_PAGEOUT: there it is left to reclaim."""
+
+    def page_out(fd: int) -> None:
+        for begin, end in _data_ranges(fd):
+            length = min(end, os.fstat(fd).st_size) - begin
+            # Populated, as only what is mapped is paged out; not where the file has a hole, which would be filled.
+            with mmap.mmap(fd, length, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ, offset=begin) as pages:
+                pages.madvise(_MADV_PAGEOUT)
+
+    _for_each_file(job, page_out)
+
+
+def _data_ranges(fd: int) -> Iterator[tuple[int, int]]:
+    """Where a file has data, in pieces that are small enough to be mapped."""
+    begin = 0
+    with contextlib.suppress(OSError):  # ENXIO: none is left
+        while True:
+            begin = os.lseek(fd, begin, os.SEEK_DATA)
+            end = min(os.lseek(fd, begin, os.SEEK_HOLE), begin + _MAPPED_AT_ONCE)
+            yield begin, end
+            begin = end
+
+
+def _for_each_file(job: Job, act: Callable[[int], None]) -> None:
+    """Open each file of a job and act on it. One that is gone, shrinks or can't be opened is passed over: one of
+    thousands must not stop the others."""
     for index, path in enumerate(job["files"]):
         if index % _REPORT_EVERY == 0:
             _report(str(index))
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOATIME | os.O_NONBLOCK)
             try:
-                os.fdatasync(fd)
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+                act(fd)
             finally:
                 os.close(fd)
     _report(str(len(job["files"])))
@@ -133,6 +170,7 @@ def _write(path: Path, text: str) -> None:
 JOBS: dict[str, Callable[[Job], None]] = {
     "reclaim": _reclaim,
     "fadvise": _fadvise,
+    "page-out": _page_out,
     "drop-caches": _drop_caches,
     "swapfile": _swapfile,
     "swapon": lambda job: swap_on(job["path"], job["priority"]),

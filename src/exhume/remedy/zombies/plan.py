@@ -214,6 +214,7 @@ def swap_through_step(situation: Situation, parents: Sequence[ParentResidual]) -
         + ("; one core is busy in the kernel" if spike else "")
         + ("; a kubelet that starts meanwhile refuses to, unless failSwapOn is false" if situation.has_pods else ""),
         undo="the swapfile is taken off and removed at the end, also when it is interrupted",
+        params=tuple(("file", file.path) for file in _pins(situation, PinKind.SHMEM)),
     )
 
 
