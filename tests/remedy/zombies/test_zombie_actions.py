@@ -73,6 +73,28 @@ def test_pages_on_their_way_to_swap_get_time(tmp_path, charged, passes):
     assert len(list(apply._reclaim_all(step, bench))) == 2, "files have nothing to wait for"
 
 
+def test_named_files_are_paged_out_before_reclaim_and_none_is_reclaimed_without_zombies(tmp_path, monkeypatch):
+    top = cgroup(tmp_path / "kubepods", force_empty="", usage_in_bytes="900\n", swappiness="60")
+    jobs = []
+
+    def done(self, job, seconds, **how) -> JobResult:
+        jobs.append((job["job"], job.get("files")))
+        return JobResult(True, len(job.get("files", ())), 0.1, 0.1)
+
+    monkeypatch.setattr(Workers, "run", done)
+    counts = iter([5, 0])
+    params = (("file", "/shm/a"), ("other", "x"), ("file", "/shm/b"))
+    step = Step("swap-through", "", "", action="swap-through", targets=(str(top),), bytes=1 << 20, params=params)
+    with hold_journal(tmp_path / "work", node(tmp_path)) as journal:
+        bench = Bench(NodeTools(Workers(Stop()), node(tmp_path), tmp_path), journal, lambda: next(counts))
+        list(ACTIONS["swap-through"](step, bench))
+    assert [each for each in jobs if each[0] != "settings"] == [
+        ("swapfile", None),
+        ("page-out", ["/shm/a", "/shm/b"]),
+        ("reclaim", None),
+    ]
+
+
 def test_files_are_let_go_in_batches_without_leaving_one_out(tmp_path, workers, monkeypatch):
     monkeypatch.setattr(apply, "_FILES_AT_A_TIME", 2)
     asked = []

@@ -69,6 +69,12 @@ def test_shared_memory_goes_through_a_swapfile():
     )
 
 
+def test_files_of_tmpfs_that_were_found_are_paged_out_by_name():
+    files = (pinned("/shm/a", PinKind.SHMEM), pinned("/data/b", PinKind.FILE), pinned("/shm/c", PinKind.SHMEM))
+    plan = make_plan(situation(500, parent(shmem=500, file=10), pins=files))
+    assert only(plan, "swap-through").params == (("file", "/shm/a"), ("file", "/shm/c"))
+
+
 @pytest.mark.parametrize(
     ("others", "said"),
     [
