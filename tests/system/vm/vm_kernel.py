@@ -1,6 +1,7 @@
 """Debian's kernels for cloud machines, which are small. Downloaded once, kept outside the repository."""
 
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -8,16 +9,8 @@ from pathlib import Path
 
 from tests.parts import missing, need
 
-# What a kernel may need as modules to reach its disks and to mount images, in the order in which they are loaded.
-MODULES = (
-    "virtio",
-    "virtio_ring",
-    "virtio_pci_legacy_dev",
-    "virtio_pci_modern_dev",
-    "virtio_pci",
-    "virtio_blk",
-    "loop",
-)
+# What a kernel may need as modules to reach its disks and to mount images.
+MODULES = ("virtio_pci", "virtio_blk", "loop")
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
@@ -62,9 +55,21 @@ class GuestKernel:
 
     @property
     def modules(self) -> list[Path]:
-        """Those that are not built in."""
-        found = (next(self.directory.glob(f"lib/modules/*/kernel/**/{name}.ko"), None) for name in MODULES)
-        return [path for path in found if path is not None]
+        """Those that are not built in, each after what it depends on."""
+        found: dict[str, Path] = {}
+        for name in MODULES:
+            self._add(name, found)
+        return list(found.values())
+
+    def _add(self, name: str, found: dict[str, Path]) -> None:
+        path = next(self.directory.glob(f"lib/modules/*/kernel/**/{name}.ko"), None)
+        if path is None or name in found:
+            return
+        # Names with - and _ are the same; files of these have _.
+        depends = re.search(rb"\0depends=([^\0]*)\0", path.read_bytes())
+        for other in depends[1].decode().split(",") if depends and depends[1] else ():
+            self._add(other, found)
+        found[name] = path
 
 
 def guest_kernel(cache: Path, choice: KernelChoice) -> GuestKernel:
