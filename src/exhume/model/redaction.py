@@ -67,6 +67,12 @@ def _redacted(args: list[str], program: str) -> Iterator[str]:
             yield redact_line(arg)
 
 
+def redact_command(text: str) -> str:
+    """The same for a command whose arguments were joined by spaces, as recordings have them. Of a secret with spaces in
+    it only the first word is known to be one."""
+    return redact_line(" ".join(redact(text.split(" "))))
+
+
 def redact_line(text: str) -> str:
     """The same for a command that is one line."""
     # Most arguments have none of the signs: looking for those is cheaper than for the names.

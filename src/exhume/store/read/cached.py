@@ -60,6 +60,7 @@ class CachedRecording(Recording):
         self._processes: dict[SegmentName, pa.Table | None] = {}
         self._processes_of: dict[tuple[SegmentName, ...], pa.Table] = {}
         super().__init__(recording.directory)
+        self.source = recording.source
         self.segments = recording.segments
 
     def read(

@@ -133,9 +133,8 @@ def build_profile(
         if part is not None:
             names.add(sums.add(part), reading.table)
         losses = reading.table("losses")
-        for row in [] if losses is None else losses.to_pylist():
-            where = "" if row["cpu"] is None else f" on core {row['cpu']}"
-            blind.append(f"{row['source']}: {row['count']} {row['kind']}{where}: {row['text']}")
+        rows = [] if losses is None else losses.to_pylist()
+        blind += [loss_text(row["source"], row["count"], row["kind"], row["cpu"], row["text"]) for row in rows]
     comm, stacks, stack_index, counts, weights = sums.total()
     resolved = names.resolve(stacks)
     if wanted.by_stack:
@@ -146,6 +145,12 @@ def build_profile(
     return StackProfile(
         sums.comms, resolved.frames, resolved.offsets, resolved.indexes, comm, stack_index, counts, weights, blind
     )
+
+
+def loss_text(source: str, count: int, kind: str, cpu: int | None, text: str) -> str:
+    """A loss as a blind spot."""
+    where = "" if cpu is None else f" on core {cpu}"
+    return f"{source}: {count} {kind}{where}: {text}"
 
 
 def _parts(readings: "list[_Reading]", wanted: ProfileFilter) -> "Iterator[_Part | None]":
@@ -332,6 +337,85 @@ def _passing(stacks: pa.Array, wanted: ProfileFilter, reading: _Reading, cache: 
     if names.complete and not resolved.unknown:
         cache.add_filtered(wanted.stack_key, new, more)
     return pa.concat_arrays([passed, more])
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTable:
+    """Single samples in the order of time: sample i was taken at `walls[i]` (nanoseconds) on core `cpus[i]`, while
+    thread `tids[i]` of process `pids[i]`, called `comms[comm_index[i]]`, ran `stacks[stack_index[i]]`; it stands for
+    `weights_us[i]` of CPU time. The frames of a stack are those of a StackProfile."""
+
+    walls: Ints
+    cpus: Ints
+    pids: Ints
+    tids: Ints
+    comms: list[str]
+    comm_index: Ints
+    weights_us: Ints
+    stacks: Ids
+    stack_index: Ints
+    frames: FrameTable
+    stack_offsets: Ints
+    stack_frames: Ints
+    unknown: int = 0
+
+    def __len__(self) -> int:
+        return len(self.walls)
+
+    def stack(self, index: int) -> Ints:
+        """The frames of a stack, as indexes into `frames`, root first."""
+        return self.stack_frames[self.stack_offsets[index] : self.stack_offsets[index + 1]]
+
+
+def build_sample_table(  # noqa: PLR0917
+    segments: Sequence[Segment],
+    window: Window,
+    wanted: ProfileFilter,
+    note: Noter,
+    cache: StackCache | None = None,
+    most: int | None = None,
+) -> SampleTable:
+    """Read the samples of the window one by one, with the names of their frames. Raises UsageError where they are more
+    than `most`."""
+    names = StackNames() if cache is None else cache.names()
+    count = 0
+    parts: list[tuple[Ints, ...]] = [(np.zeros(0, np.int64),) * 6]
+    stacks = [np.zeros(0, np.uint64)]
+    known: dict[str, int] = {}
+    columns = ["cpu", "pid", "tid", "comm", "stack", "weight_us"]
+    for segment in segments:
+        for name, rows in filter_samples([segment], window, wanted, columns, note, cache):
+            count += rows.num_rows
+            if most is not None and count > most:
+                raise UsageError(f"more than {most:,} samples match; narrow the window, or choose cores or processes")
+            codes, values = factorize(rows.column("comm"))
+            here = np.array([known.setdefault(comm, len(known)) for comm in values.to_pylist()], np.int64)
+            numbers = [rows.column(each).to_numpy().astype(np.int64) for each in ("cpu", "pid", "tid", "weight_us")]
+            walls = rows.column("time_ms").to_numpy() * MILLIS + name.offset
+            parts.append((walls, *numbers, here[codes]))
+            stacks.append(rows.column("stack").to_numpy())
+            names.add(np.unique(stacks[-1]), _Reading(segment, window, note).table)
+    columns_of_all = (np.concatenate(column) for column in zip(*parts, strict=True))
+    walls, cpus, pids, tids, weights, comm_index = columns_of_all
+    # Inside a segment samples are sorted by thread.
+    order = np.lexsort((cpus, walls))
+    distinct, stack_index = unique_inverse(np.concatenate(stacks)[order])
+    resolved = names.resolve(distinct)
+    return SampleTable(
+        walls[order],
+        cpus[order],
+        pids[order],
+        tids[order],
+        list(known),
+        comm_index[order],
+        weights[order],
+        distinct,
+        stack_index,
+        resolved.frames,
+        resolved.offsets,
+        resolved.indexes,
+        resolved.unknown,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +17,21 @@ from exhume.store.format.schema import DIMENSIONS, UnreadableFile, schema_of, ti
 from exhume.store.read.core_grid import LONGEST_ROW_NS, CoreGrid, build_grid, columns_for
 from exhume.store.read.events import EventView, LossView, of_kinds, views
 from exhume.store.read.index import Segment, SegmentIntervals, Skipped, Unchanged, gaps_between, list_recording
-from exhume.store.read.profile import ProfileFilter, StackProfile, build_profile, filter_samples
+from exhume.store.read.profile import (
+    ProfileFilter,
+    SampleTable,
+    StackProfile,
+    build_profile,
+    build_sample_table,
+    filter_samples,
+    loss_text,
+)
 from exhume.store.read.progress import reader_threads
 from exhume.store.read.reader import Request, count_rows, damaged_files, facts_of, read_available, with_wall
 from exhume.store.read.stacks import StackCache
+
+if TYPE_CHECKING:
+    from exhume.store.read.bundle import Unpacked
 
 
 def without_repeats(table: str, rows: pa.Table) -> pa.Table:
@@ -73,6 +85,9 @@ class Recording:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        # What it was opened by: a bundle is not where its rows are.
+        self.source = directory
+        self._unpacked: Unpacked | None = None
         self._damaged: dict[Path, Skipped] = {}
         self._intervals = SegmentIntervals([])
         self._unchanged: Unchanged | None = None
@@ -81,8 +96,23 @@ class Recording:
 
     @classmethod
     def open(cls, directory: Path | str) -> "Recording":
-        """Raises RecordingError, with a sentence, where there is no recording."""
-        return cls(Path(directory))
+        """Open the directory of a recording, or an incident bundle. Raises RecordingError, with a sentence, where there
+        is none."""
+        path = Path(directory)
+        if not path.is_file():
+            return cls(path)
+        # Few open one, and all of them import this.
+        from exhume.store.read.bundle import unpack
+
+        unpacked = unpack(path)
+        recording = cls(unpacked.directory)
+        recording.source, recording._unpacked = path, unpacked
+        return recording
+
+    def close(self) -> None:
+        """Remove what was unpacked of a bundle; it goes with the process in any case."""
+        if self._unpacked is not None:
+            self._unpacked.close()
 
     def refresh(self) -> None:
         """Look again at what is there (a recording may still be growing)."""
@@ -191,10 +221,17 @@ class Recording:
         profile = build_profile(
             self.holding(window), window, wanted or ProfileFilter(), self.note_unreadable, self._stacks
         )
-        missing = sum(gap.seconds for gap in self.gaps(window))
-        if missing:
-            profile.blind_spots.append(f"nothing was recorded in {missing:.0f} of the {window.seconds:.0f} seconds")
+        profile.blind_spots.extend(self._unrecorded(window))
         return profile
+
+    def blind_spots(self, window: Window) -> list[str]:
+        """What was not recorded in the window."""
+        lost = [loss_text(each.source, each.count, each.kind, each.cpu, each.text) for each in self.losses(window)]
+        return [*dict.fromkeys(lost), *self._unrecorded(window)]
+
+    def _unrecorded(self, window: Window) -> list[str]:
+        missing = sum(gap.seconds for gap in self.gaps(window))
+        return [f"nothing was recorded in {missing:.0f} of the {window.seconds:.0f} seconds"] if missing else []
 
     def samples(
         self, window: Window, wanted: ProfileFilter, columns: Sequence[str]
@@ -207,6 +244,12 @@ class Recording:
     ) -> Iterator[tuple[SegmentName, pa.Table]]:
         """The same of some segments."""
         return filter_samples(segments, window, wanted, columns, self.note_unreadable, self._stacks)
+
+    def sample_table(self, window: Window, wanted: ProfileFilter | None = None, most: int | None = None) -> SampleTable:
+        """The same in the order of time, with the names of their frames. Raises UsageError where they are more than
+        `most`."""
+        segments = self.holding(window)
+        return build_sample_table(segments, window, wanted or ProfileFilter(), self.note_unreadable, self._stacks, most)
 
     def gaps(self, window: Window) -> list[Window]:
         """The parts of the window (clamped to what is recorded) in which nothing was recorded."""
@@ -254,6 +297,10 @@ class Recording:
         rows = self._read(segment, Request("losses"))
         return [] if rows is None else views(LossView, [(segment.name, rows)])
 
+    def rows_of(self, segment: Segment, request: Request) -> pa.Table | None:
+        """The rows of one segment, by its own clock; None where it has none."""
+        return self._read(segment, request)
+
     def self_cost(self, window: Window | None = None) -> SelfCost:
         """What the recorder itself cost in the window."""
         rows = self.read("self", window)
@@ -285,7 +332,7 @@ class Recording:
                 self.note_unreadable(segment, "samples", error)
             self.look_at_files(segment)
         return RecordingInfo(
-            directory=self.directory,
+            directory=self.source,
             facts=facts,
             span=self.span(),
             recorded_seconds=sum(self._segment_span(segment).seconds for segment in self.segments),

@@ -6,7 +6,7 @@ whose sealed one exists already is only removed.
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow._compute import call_function
 
 from exhume.model.clock import MILLIS
+from exhume.model.facts import RecordingFacts
 from exhume.model.ownership import PRIVATE_DIRECTORY, Access, trusted_users
 from exhume.model.tables import TABLES
 from exhume.store.format.files import check_regular, read_regular
@@ -28,7 +29,7 @@ from exhume.store.format.names import (
     SEALING_SUFFIX,
     SegmentName,
 )
-from exhume.store.format.schema import DIMENSIONS, UnreadableFile, facts_in, time_column
+from exhume.store.format.schema import DIMENSIONS, UnreadableFile, facts_in, time_column, with_facts
 from exhume.store.read.core_grid import OverviewRows
 from exhume.store.read.reader import LiveStream
 
@@ -117,6 +118,25 @@ def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | 
     return Sealed(sealed, path, size, damaged)
 
 
+def write_sealed(recording: Path, name: SegmentName, facts: RecordingFacts, tables: Mapping[str, pa.Table]) -> Path:
+    """Write rows as a sealed segment that begins at `name`. Raises OSError with nothing left."""
+    staging = recording / (str(name) + SEALING_SUFFIX)
+    reach, overview = _Reach(name.start_ms, name.start_ms), OverviewRows()
+    try:
+        staging.mkdir(mode=PRIVATE_DIRECTORY)
+        for table, rows in tables.items():
+            batches = rows.cast(with_facts(table, facts, name)).to_batches()
+            _write_rows(staging / (table + PARQUET_SUFFIX), table, batches, (reach, overview))
+        length, before = reach.last_ms - name.start_ms, name.start_ms - reach.first_ms
+        sealed = SegmentName(name.wall_ms, name.boot, name.start_ms, length, before)
+        overview.write(staging, sealed)
+        staging.rename(recording / str(sealed))
+    except (OSError, pa.ArrowException):
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    return recording / str(sealed)
+
+
 def _seal_table(live: Path, staging: Path, table: str, watching: tuple[_Reach, OverviewRows]) -> bool:
     """Write one table, if it has rows; those that watch are shown them. Whether not all of it could be decoded."""
     file, path = live / (table + LIVE_SUFFIX), staging / (table + PARQUET_SUFFIX)
@@ -136,7 +156,9 @@ def _seal_table(live: Path, staging: Path, table: str, watching: tuple[_Reach, O
         return True
 
 
-def _write_rows(path: Path, table: str, stream: LiveStream, watching: tuple[_Reach, OverviewRows]) -> None:
+def _write_rows(
+    path: Path, table: str, stream: Iterable[pa.RecordBatch], watching: tuple[_Reach, OverviewRows]
+) -> None:
     writer: pq.ParquetWriter | None = None
     try:
         for group in _row_groups(stream):

@@ -1,0 +1,152 @@
+"""Incident bundles: some minutes of a recording in one zip file, with a report for people (`exhume export bundle`).
+
+A bundle comes from a ticket, that is from anywhere. Nothing in it names a path: of its entries, those are unpacked
+whose name is that of a segment's table, into a private directory and under the name that this module gives them. Sizes
+are bounded by what the archive says of itself before anything is read, and by what is read. The directory goes when the
+process that opened it ends, however it ends.
+"""
+
+import os
+import shutil
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+import zlib
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from exhume.model.errors import RecordingError
+from exhume.model.tables import TABLES
+from exhume.store.format.names import OVERVIEW, PARQUET_SUFFIX, SegmentName
+
+SUFFIX = ".exhume.zip"
+# Where the segments are in the archive.
+RECORDING = "recording"
+# Ten minutes of a node with 1,000 cores take a quarter of these.
+MOST_UNPACKED = 2 << 30
+MOST_ENTRIES = 20_000
+# Of the archive's table of contents, which is in memory as a whole: some 100 bytes an entry.
+_MOST_CONTENTS = 4 << 20
+_PIECE = 1 << 20
+# The end of an archive without a comment: signature, numbers of disks, entries, size and place of the contents
+# (APPNOTE.TXT 4.3.16), and the signature of what stands before it in archives beyond 4 GiB (4.3.15).
+_END = struct.Struct("<4s4H2LH")
+_END_MARK, _LARGE_MARK, _LARGE_BYTES = b"PK\x05\x06", b"PK\x06\x07", 20
+_ENCRYPTED = 0x1
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# Waits until the process that opened the bundle is gone: the kernel closes its end of the pipe then.
+_CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """The recording of a bundle, in a directory of its own."""
+
+    directory: Path
+    _top: Path
+    _cleaner: "subprocess.Popen[bytes]"
+
+    def close(self) -> None:
+        """Remove it."""
+        if self._cleaner.stdin is not None:
+            self._cleaner.stdin.close()
+        self._cleaner.wait()
+        shutil.rmtree(self._top, ignore_errors=True)
+
+
+def unpack(path: Path) -> Unpacked:
+    """Unpack the recording of a bundle. Raises RecordingError for what is none, is damaged or is too large."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _refused(path, "it is not a regular file")
+            _check_end(path, file.fileno())
+            with zipfile.ZipFile(file) as archive:
+                return _unpack(path, archive, _chosen(path, archive))
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, ValueError) as error:
+        raise _refused(path, f"it is damaged: {error}") from None
+    except OSError as error:
+        raise RecordingError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def _unpack(path: Path, archive: zipfile.ZipFile, chosen: "list[tuple[zipfile.ZipInfo, Path]]") -> Unpacked:
+    top = Path(tempfile.mkdtemp(prefix="exhume-bundle-"))
+    # Before anything is in it, so that nothing is left of a process that is killed.
+    command = [sys.executable, "-I", "-S", "-c", _CLEANER, str(top)]
+    cleaner = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    unpacked = Unpacked(top / RECORDING, top, cleaner)
+    with ExitStack() as undo:
+        undo.callback(unpacked.close)
+        if sum(info.file_size for info, _ in chosen) > shutil.disk_usage(top).free:
+            raise RecordingError(f"{path} takes more room than {top.parent} has; set TMPDIR to a larger place")
+        unpacked.directory.mkdir()
+        for info, target in chosen:
+            _extract(archive, info, unpacked.directory / target)
+        undo.pop_all()
+    return unpacked
+
+
+def _check_end(path: Path, fd: int) -> None:
+    """Look at the last bytes before the whole table of contents is read: it may say that it is larger than memory."""
+    size = os.fstat(fd).st_size
+    end = os.pread(fd, _END.size, max(0, size - _END.size))
+    if len(end) < _END.size or not end.startswith(_END_MARK):
+        raise _refused(path, "it does not end like one")
+    _, disk, first_disk, here, entries, contents, _, comment = _END.unpack(end)
+    if disk or first_disk or here != entries or comment:
+        raise _refused(path, "it does not end like one")
+    large = os.pread(fd, len(_LARGE_MARK), max(0, size - _END.size - _LARGE_BYTES))
+    if entries > MOST_ENTRIES or contents > _MOST_CONTENTS or large == _LARGE_MARK:
+        raise _refused(path, f"it has more than {MOST_ENTRIES:,} entries, or is larger than any")
+
+
+def _chosen(path: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo, Path]]:
+    """The entries that are tables of segments, and where they go. Other entries are for people."""
+    found: dict[Path, zipfile.ZipInfo] = {}
+    for info in archive.infolist():
+        target = _target(info.filename)
+        if target is None:
+            continue
+        if target in found or info.flag_bits & _ENCRYPTED or info.compress_type not in _METHODS:
+            raise _refused(path, f"{info.filename!r} is there twice, encrypted or packed in another way")
+        found[target] = info
+    if not found:
+        raise _refused(path, "no recording is in it")
+    total = sum(info.file_size for info in found.values())
+    if total > MOST_UNPACKED:
+        raise _refused(path, f"its recording takes {total / (1 << 30):.1f} GiB, more than {MOST_UNPACKED >> 30}")
+    return [(info, target) for target, info in found.items()]
+
+
+def _target(entry: str) -> Path | None:
+    """Where an entry goes: put together of what was understood of its name, never of the name itself."""
+    parts = PurePosixPath(entry).parts
+    if len(parts) != 3 or parts[0] != RECORDING or "\0" in entry:
+        return None
+    segment, table = SegmentName.of_entry(parts[1]), parts[2].removesuffix(PARQUET_SUFFIX)
+    if segment is None or segment.length_ms is None or table not in (*TABLES, OVERVIEW):
+        return None
+    return Path(str(segment)) / f"{table}{PARQUET_SUFFIX}" if parts[2].endswith(PARQUET_SUFFIX) else None
+
+
+def _extract(archive: zipfile.ZipFile, info: zipfile.ZipInfo, target: Path) -> None:
+    target.parent.mkdir(exist_ok=True)
+    left = info.file_size
+    with archive.open(info) as source, target.open("xb") as file:
+        while piece := source.read(min(_PIECE, left + 1)):
+            left -= len(piece)
+            if left < 0:
+                raise zipfile.BadZipFile(f"{info.filename!r} is longer than it says")
+            file.write(piece)
+    if left:
+        raise zipfile.BadZipFile(f"{info.filename!r} is cut off")
+
+
+def _refused(path: Path, why: str) -> RecordingError:
+    return RecordingError(f"{path} is a file, but not a bundle of exhume export: {why}")
