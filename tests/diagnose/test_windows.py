@@ -9,10 +9,11 @@ from tests.diagnose.judged import judged_recording
 from tests.diagnose.nodes import COMPUTING
 from tests.diagnose.scenes import Scene, at
 
-from exhume.cli.commands.diagnose import LAST_NS, find_target
+from exhume.cli.commands.diagnose import find_target
 from exhume.cli.recording_args import RecordingView
 from exhume.diagnose.engine import diagnose
 from exhume.diagnose.focus import find_foci
+from exhume.library import LAST_NS
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Diagnosis, Finding
 from exhume.store.read.recording import Recording

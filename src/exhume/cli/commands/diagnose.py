@@ -6,7 +6,7 @@ in them, or none was at all.
 
 import platform
 from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from exhume.cli import exit_codes
@@ -14,27 +14,13 @@ from exhume.cli.args import add_recording_options, option
 from exhume.cli.recording_args import EMPTY, RecordingView, refuse_two_windows
 from exhume.cli.terminal import ProgressBar, activity, say, show, suggest, write_file
 from exhume.diagnose.engine import diagnose
-from exhume.model.clock import NANOS, Window
+from exhume.library import Target, around, newest_target
+from exhume.model.clock import NANOS
 from exhume.model.finding import Action, Diagnosis, Severity, Verdict
-from exhume.model.tables import INCIDENT
 from exhume.model.times import parse_moment
 from exhume.present.diagnosis_view import diagnosis_json
-from exhume.present.events_view import moments_of
 from exhume.present.terminal.diagnosis import print_diagnosis
 from exhume.store.read.cached import CachedRecording
-
-AROUND_NS = 20 * NANOS
-LAST_NS = 600 * NANOS
-# Windows to search for the newest mark, which is most likely in the last minutes.
-SEARCHED = (600 * NANOS, 7200 * NANOS, 2**62)
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What to diagnose: a window, or the trouble nearest to a moment in it."""
-
-    window: Window
-    at: int | None = None
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -78,34 +64,11 @@ def find_target(view: RecordingView, options: Namespace) -> Target:
     """The window that the options name; without any, the newest mark, or the last ten minutes where those have several
     or there is none."""
     if options.at is not None:
-        moment = parse_moment(options.at, view.reference)
-        return around(view, moment) if view.span.contains(moment) else Target(EMPTY)
+        return around(view.span, parse_moment(options.at, view.reference))
     if not (options.last is options.since is options.until is None):
         return Target(view.window(options))
-    newest, recent = newest_mark(view), view.last(LAST_NS)
-    if newest is None:
-        return Target(recent)
-    # Of several marks in the last ten minutes the newest may be the least.
-    several = recent.contains(newest) and len(moments_of(view.recording.events(recent, [INCIDENT]))) > 1
-    return Target(recent) if several else around(view, newest)
-
-
-def around(view: RecordingView, moment: int) -> Target:
-    """The seconds about a moment."""
-    return Target(Window(moment - AROUND_NS, moment + AROUND_NS).clamp(view.span), moment)
-
-
-def newest_mark(view: RecordingView) -> int | None:
-    """When the recorder last marked an incident (wall nanoseconds)."""
     with activity("looking for marks"):
-        for length in SEARCHED:
-            window = view.last(length)
-            marks = view.recording.events(window, [INCIDENT])
-            if marks:
-                return marks[-1].wall
-            if window.since == view.span.since:
-                break
-    return None
+        return newest_target(view.recording, view.span, view.newest)
 
 
 def _write_page(view: RecordingView, found: Diagnosis, target: Path) -> None:
