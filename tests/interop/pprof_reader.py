@@ -10,6 +10,8 @@ class Pprof:
     types: list[tuple[str, str]] = field(default_factory=list)
     # Function names from the leaf outwards, and a value for each type.
     samples: list[tuple[list[str], list[int]]] = field(default_factory=list)
+    # The labels of each sample, by name.
+    labels: list[dict[str, str]] = field(default_factory=list)
     modules: dict[str, str] = field(default_factory=dict)
     time: int = 0
     duration: int = 0
@@ -34,9 +36,12 @@ def read_pprof(content: bytes) -> Pprof:
             kind = dict(_fields(value))
             found.types.append((strings[kind[1]], strings[kind[2]]))
         elif number == 2:
-            sample = dict(_fields(value))
+            inner = list(_fields(value))
+            sample = dict(inner)
             stack = [_name(locations[each], functions, strings) for each in _packed(sample[1])]
             found.samples.append((stack, _packed(sample[2])))
+            labels = [dict(_fields(content)) for number, content in inner if number == 3]
+            found.labels.append({strings[label[1]]: strings[label[2]] for label in labels})
         elif number == 9:
             found.time = value
         elif number == 10:

@@ -4,8 +4,9 @@ The weight is microseconds of CPU time, so samples taken at different rates stay
 carries both, baseline first, as difffolded.pl writes them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from exhume.interop.tracks import Part
 from exhume.store.read.flame_tree import FlameTree
 
 # What would end a frame or a line, or be taken for the weight; and what a terminal would obey.
@@ -31,3 +32,19 @@ def folded_lines(tree: FlameTree) -> Iterator[str]:
 def render_folded(tree: FlameTree) -> str:
     """The whole file."""
     return "".join(f"{line}\n" for line in folded_lines(tree))
+
+
+def render_folded_parts(parts: Sequence[Part]) -> str:
+    """The same of every core or thread, which is the outermost frame."""
+    return "".join(line for part in parts for line in _lines_of(part))
+
+
+def _lines_of(part: Part) -> Iterator[str]:
+    track, profile = part.track.name.translate(_SEPARATORS), part.profile
+    comms = [comm.translate(_SEPARATORS) for comm in profile.comms]
+    frames = [name.translate(_SEPARATORS) for name in profile.frames.names]
+    stacks = [";".join(frames[each] for each in stack.tolist()) for stack in profile.stacks]
+    columns = (profile.comm_index, profile.stack_index, profile.weights_us)
+    for comm, stack, weight in zip(*(column.tolist() for column in columns), strict=True):
+        below = f";{stacks[stack]}" if stacks[stack] else ""
+        yield f"{track};{comms[comm]}{below} {weight}\n"

@@ -1,14 +1,17 @@
 """A flame graph as pprof reads it: a gzipped protocol buffer, written field by field.
 
 The format is eight small messages of numbers and references into one table of strings, so it is written here directly;
-field numbers are those of google/pprof's profile.proto.
+field numbers are those of google/pprof's profile.proto. Where a profile is split by core or thread, samples have labels
+that say which.
 """
 
 import gzip
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
+from exhume.interop.tracks import Part, Track
 from exhume.model.clock import Window
 from exhume.store.read.flame_tree import COMM_KIND, FlameTree
+from exhume.store.read.profile import StackProfile
 
 # The fields of a profile.
 _SAMPLE_TYPE, _SAMPLE, _MAPPING, _LOCATION, _FUNCTION, _STRING = 1, 2, 3, 4, 5, 6
@@ -18,46 +21,94 @@ _MICROSECOND = 1000
 
 def render_pprof(tree: FlameTree, window: Window) -> bytes:
     """Samples and CPU time of every stack that has time of its own."""
-    strings = _Strings()
-    parts = [
-        _message(_SAMPLE_TYPE, _value_type(strings, "samples", "count")),
-        _message(_SAMPLE_TYPE, _value_type(strings, "cpu", "nanoseconds")),
-    ]
-    own, samples = tree.self_weight.tolist(), _own_samples(tree)
-    labels = tree.label.tolist()
+    locations = _Locations()
+    return _render([(None, _rows_of_tree(tree, locations))], locations, window)
+
+
+def render_pprof_parts(parts: Sequence[Part], window: Window) -> bytes:
+    """The same of every core or thread; samples are labelled with it."""
+    locations = _Locations()
+    return _render([(part.track, _rows_of(part.profile, locations)) for part in parts], locations, window)
+
+
+# The locations of a stack, the leaf first, how often it was sampled, and its CPU time in microseconds.
+_Row = tuple[list[int], int, int]
+
+
+def _rows_of_tree(tree: FlameTree, locations: "_Locations") -> Iterator[_Row]:
+    places = locations.add(zip(tree.labels.names, tree.labels.modules, tree.labels.kinds, strict=True))
+    own, samples, labels = tree.self_weight.tolist(), _own_samples(tree), tree.label.tolist()
     for node in range(1, len(tree)):
         if own[node] > 0 or samples[node] > 0:
-            # The leaf comes first; locations are numbered from 1.
-            path = [labels[each] + 1 for each in reversed(tree.path(node))]
-            values = [max(0, samples[node]), max(0, own[node]) * _MICROSECOND]
-            parts.append(_message(_SAMPLE, _packed(1, path) + _packed(2, values)))
-    mappings: dict[str, int] = {}
-    for module in tree.labels.modules:
-        if module not in mappings:
-            mappings[module] = len(mappings) + 1
-            # Functions are named already (7), so that pprof looks for no files of its own machine.
-            named = _number(5, strings.add(module)) + _number(7, 1)
-            parts.append(_message(_MAPPING, _number(1, mappings[module]) + named))
-    for label, (name, module, kind) in enumerate(
-        zip(tree.labels.names, tree.labels.modules, tree.labels.kinds, strict=True), 1
-    ):
-        line = _message(4, _number(1, label))
-        parts.append(_message(_LOCATION, _number(1, label) + _number(2, mappings[module]) + line))
-        shown = f"[{name}]" if kind == COMM_KIND else name
-        where = _number(4, strings.add(module))
-        parts.append(_message(_FUNCTION, _number(1, label) + _number(2, strings.add(shown)) + where))
-    parts += [
-        _number(_TIME, window.since),
-        _number(_DURATION, window.nanos),
-        _message(_PERIOD_TYPE, _value_type(strings, "cpu", "nanoseconds")),
-        _number(_PERIOD, 1),
+            path = [places[labels[each]] for each in reversed(tree.path(node))]
+            yield path, max(0, samples[node]), max(0, own[node])
+
+
+def _rows_of(profile: StackProfile, locations: "_Locations") -> Iterator[_Row]:
+    comms = locations.add((comm, "", COMM_KIND) for comm in profile.comms)
+    frames = locations.add(zip(profile.frames.names, profile.frames.modules, profile.frames.kinds, strict=True))
+    paths = [[frames[each] for each in reversed(stack.tolist())] for stack in profile.stacks]
+    columns = (profile.comm_index, profile.stack_index, profile.counts, profile.weights_us)
+    for comm, stack, samples, weight in zip(*(column.tolist() for column in columns), strict=True):
+        yield [*paths[stack], comms[comm]], samples, weight
+
+
+def _render(sources: Iterable[tuple[Track | None, Iterable[_Row]]], locations: "_Locations", window: Window) -> bytes:
+    strings = Strings()
+    parts = [
+        message(_SAMPLE_TYPE, _value_type(strings, "samples", "count")),
+        message(_SAMPLE_TYPE, _value_type(strings, "cpu", "nanoseconds")),
     ]
-    parts += [_message(_STRING, text.encode("utf-8", "replace")) for text in strings.every]
+    for track, rows in sources:
+        labelled = b"" if track is None else _labels(strings, track)
+        for path, samples, weight in rows:
+            values = packed(2, (samples, weight * _MICROSECOND))
+            parts.append(message(_SAMPLE, packed(1, path) + values + labelled))
+    parts += locations.messages(strings)
+    parts += [
+        number(_TIME, window.since),
+        number(_DURATION, window.nanos),
+        message(_PERIOD_TYPE, _value_type(strings, "cpu", "nanoseconds")),
+        number(_PERIOD, 1),
+    ]
+    parts += [message(_STRING, text.encode("utf-8", "replace")) for text in strings.every]
     return gzip.compress(b"".join(parts), 6, mtime=0)
 
 
-class _Strings:
-    """The table of strings; the first is empty."""
+class _Locations:
+    """The frames of all samples, numbered from 1; each is a location and a function of the same number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, str, str], int] = {}
+
+    def add(self, frames: Iterable[tuple[str, str, str]]) -> list[int]:
+        """The number of each frame: name, module, kind."""
+        return [self._numbers.setdefault(frame, len(self._numbers) + 1) for frame in frames]
+
+    def messages(self, strings: "Strings") -> Iterable[bytes]:
+        mappings: dict[str, int] = {}
+        for _, module, _ in self._numbers:
+            if module not in mappings:
+                mappings[module] = len(mappings) + 1
+                # Functions are named already (7), so that pprof looks for no files of its own machine.
+                named = number(5, strings.add(module)) + number(7, 1)
+                yield message(_MAPPING, number(1, mappings[module]) + named)
+        for (name, module, kind), place in self._numbers.items():
+            line = message(4, number(1, place))
+            yield message(_LOCATION, number(1, place) + number(2, mappings[module]) + line)
+            shown = f"[{name}]" if kind == COMM_KIND else name
+            where = number(4, strings.add(module))
+            yield message(_FUNCTION, number(1, place) + number(2, strings.add(shown)) + where)
+
+
+def _labels(strings: "Strings", track: Track) -> bytes:
+    # As text: a number of 0 is what readers take for no label (google/pprof, profile/encode.go, postDecode).
+    pairs = ((strings.add(name), strings.add(str(value))) for name, value in track.labels)
+    return b"".join(message(3, number(1, name) + number(2, value)) for name, value in pairs)
+
+
+class Strings:
+    """A table of strings; the first is empty."""
 
     def __init__(self) -> None:
         self.every = [""]
@@ -78,8 +129,8 @@ def _own_samples(tree: FlameTree) -> list[int]:
     return own
 
 
-def _value_type(strings: _Strings, kind: str, unit: str) -> bytes:
-    return _number(1, strings.add(kind)) + _number(2, strings.add(unit))
+def _value_type(strings: Strings, kind: str, unit: str) -> bytes:
+    return number(1, strings.add(kind)) + number(2, strings.add(unit))
 
 
 def _varint(value: int) -> bytes:
@@ -91,13 +142,16 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _number(field: int, value: int) -> bytes:
+def number(field: int, value: int) -> bytes:
+    """A field of a protocol buffer with a number that is not negative."""
     return _varint(field << 3) + _varint(value)
 
 
-def _message(field: int, content: bytes) -> bytes:
+def message(field: int, content: bytes) -> bytes:
+    """A field with a message, a text or bytes."""
     return _varint(field << 3 | 2) + _varint(len(content)) + content
 
 
-def _packed(field: int, values: Iterable[int]) -> bytes:
-    return _message(field, b"".join(map(_varint, values)))
+def packed(field: int, values: Iterable[int]) -> bytes:
+    """A repeated field of numbers that are not negative."""
+    return message(field, b"".join(map(_varint, values)))
