@@ -1,4 +1,5 @@
-"""The child that posts one webhook: the job as JSON on standard input, how it ended as JSON on standard output."""
+"""Posts a body to a URL. As a program it is the child that posts one webhook: the job as JSON on standard input, how it
+ended as JSON on standard output."""
 
 import json
 import signal
@@ -6,6 +7,7 @@ import ssl
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import asdict
 from email.message import Message
 from http.client import HTTPException
@@ -30,9 +32,16 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def post(url: str, token: str | None, body: bytes, timeout_s: float = TIMEOUT_S) -> Delivery:
-    """Post a body; certificates are verified against the system's authorities."""
-    headers = {"Content-Type": "application/json", "User-Agent": f"exhume/{__version__}"}
+def post(
+    url: str,
+    token: str | None,
+    body: bytes,
+    timeout_s: float = TIMEOUT_S,
+    more_headers: Mapping[str, str] | None = None,
+) -> Delivery:
+    """Post a body, as JSON unless the headers say otherwise; certificates are verified against the system's
+    authorities."""
+    headers = {"Content-Type": "application/json", "User-Agent": f"exhume/{__version__}", **(more_headers or {})}
     if token:
         headers["Authorization"] = f"Bearer {token}"
     opener = urllib.request.build_opener(
