@@ -71,6 +71,16 @@ COMMANDS = {
         "List the kernel log and other events.",
         ("exhume events --last 1h", "exhume events --kind oom --kind hung-task", "exhume events --since 03:00 --json"),
     ),
+    "export": Command(
+        "Write profiles, tables and metrics in formats of other tools.",
+        (
+            "exhume export pprof --last 5m -o node.pb.gz",
+            "exhume export perfetto --since 03:14:00 --until 03:14:20 -o trace.json",
+            "exhume export csv --table events --last 1h -o events.csv",
+            "exhume export otlp --last 5m --to http://collector:4318",
+            "exhume export bundle --at 03:14:07 -o incident.exhume.zip",
+        ),
+    ),
     "event": Command(
         "Report a failed job or a deployment to the recorder.",
         (

@@ -1,12 +1,12 @@
 """What commands that read a recording share: opening it, and turning their options into a window."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import tzinfo
 
 from exhume.cli import exit_codes
-from exhume.cli.args import value_of, zone_of
+from exhume.cli.args import option, value_of, whole_number, zone_of
 from exhume.cli.terminal import dir_args, say
 from exhume.model.clock import NANOS, SystemClock, Window
 from exhume.model.errors import UsageError
@@ -23,10 +23,15 @@ from exhume.model.times import (
 )
 from exhume.present.events_view import visible
 from exhume.procfs.cpulist import parse_cpulist
+from exhume.store.read.profile import ProfileFilter
 from exhume.store.read.recording import Recording
 
 EMPTY = Window(0, 0)
 ALWAYS = Window(0, 2**63 - 1)
+# What a picture or a file shows where no beginning is given.
+DEFAULT_SPAN = 600 * NANOS
+# The source of samples.
+STACKS = "stacks"
 # Damaged files that are listed one by one.
 MAX_LISTED = 10
 
@@ -70,7 +75,7 @@ class RecordingView:
     @property
     def dir_args(self) -> str:
         """` --dir D` for a suggested command."""
-        return dir_args(self.recording.directory)
+        return dir_args(self.recording.source)
 
     def window(self, options: Namespace, *, default_ns: int | None = None) -> Window:
         """The window of --last, --since and --until, clamped to the recording. Without a begin it is that of the
@@ -132,13 +137,43 @@ class RecordingView:
         named = "the recording" if window == self.span else named
         why = f"no {what} in {named} ({where})"
         if self.span.empty:
-            why = f"{self.recording.directory} holds no {what} yet; let the recorder run for a few seconds"
+            why = f"{self.recording.source} holds no {what} yet; let the recorder run for a few seconds"
         elif (missing := self.recording.facts.missing(*sources)) and not window.empty:
             why += f"; source unavailable: {'; and '.join(map(str, missing))}"
         elif window != self.span:
             why += f"; the recording holds {self.format(self.span)}"
         say(f"exhume: {why}")
         return exit_codes.NO_DATA
+
+
+def add_filters(parser: ArgumentParser) -> None:
+    """Add the options that choose samples."""
+    option(parser, "--cpu N", "Only these cores: 39, 0-3 or 0,2; can be repeated.", action="append")
+    option(parser, "--comm NAME", "Only threads of this name.")
+    option(parser, "--pid PID", "Only this process.", type=whole_number(0, 2**31 - 1))
+    option(parser, "--container NAME", "Only containers whose id or name (of Docker or Kubernetes) begins like this.")
+    option(parser, "--pod NAME", "Only pods whose id, namespace/name or name begins like this.")
+    option(parser, "--stack REGEX", "Only stacks with a frame that matches.")
+
+
+def profile_filter(options: Namespace, recording: Recording) -> ProfileFilter:
+    """The samples that the options choose."""
+    return ProfileFilter(
+        cpus=parse_cpus(options.cpu or []),
+        comm=options.comm,
+        pid=options.pid,
+        stack_regex=options.stack,
+        container=options.container,
+        pod=options.pod,
+        container_ids=recording.containers_named(options.container) if options.container else (),
+    )
+
+
+def filter_labels(options: Namespace) -> list[str]:
+    """The same for people: `core 39`."""
+    labels = {"comm": "thread", "pid": "pid", "container": "container", "pod": "pod", "stack": "stacks matching"}
+    named = {"core": ",".join(options.cpu or []), **{label: getattr(options, name) for name, label in labels.items()}}
+    return [f"{label} {value}" for label, value in named.items() if value not in (None, "")]
 
 
 def report_damaged(recording: Recording) -> None:

@@ -40,7 +40,12 @@ def write_file(path: Path, content: bytes, flag: str) -> None:
     try:
         path.write_bytes(content)
     except OSError as error:
-        raise ExhumeError(f"can't write {path}: {error.strerror}; choose another file with {flag}") from error
+        raise cannot_write(path, error, flag) from error
+
+
+def cannot_write(path: Path, error: OSError, flag: str) -> ExhumeError:
+    """The error for a file that a flag names."""
+    return ExhumeError(f"can't write {path}: {error.strerror}; choose another file with {flag}")
 
 
 def suggest(command: str) -> None:

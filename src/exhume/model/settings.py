@@ -361,6 +361,23 @@ WEBHOOK_TOKEN = Setting(
     shown_default="none",
     has_flag=False,
 )
+TO_TOKEN_FILE = Setting(
+    "to-token-file",
+    "FILE",
+    _optional(lambda text: Path(text).expanduser()),
+    "",
+    "File with the bearer token for the server of --to.",
+    shown_default="none",
+)
+TO_TOKEN = Setting(
+    "to-token",
+    "TEXT",
+    _optional(str),
+    "",
+    "Bearer token for the server of --to; a flag could be read by others.",
+    shown_default="none",
+    has_flag=False,
+)
 KUBERNETES = Setting(
     "kubernetes", "", _switch, "0", "Report incidents to the Kubernetes API: node conditions and events."
 )
@@ -438,7 +455,7 @@ _NOTIFICATIONS = (
 )
 SETTINGS: tuple[Setting[object], ...] = (
     *(DIR, *_RECORDER, *_METRICS, *_NOTIFICATIONS),
-    *(LISTEN, TOKEN, COLOR, UTC, LOG),
+    *(LISTEN, TOKEN, TO_TOKEN_FILE, TO_TOKEN, COLOR, UTC, LOG),
 )
 
 # Variables that exhume sets for its own processes and for commands; they are not settings.

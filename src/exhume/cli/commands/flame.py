@@ -9,23 +9,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 from exhume.cli import exit_codes
-from exhume.cli.args import add_recording_options, option, whole_number
-from exhume.cli.recording_args import RecordingView, parse_cpus
+from exhume.cli.args import add_recording_options, option
+from exhume.cli.recording_args import (
+    DEFAULT_SPAN,
+    STACKS,
+    RecordingView,
+    add_filters,
+    filter_labels,
+    profile_filter,
+)
 from exhume.cli.terminal import activity, say, suggest, write_file
 from exhume.interop.folded import render_folded
 from exhume.interop.pprof import render_pprof
 from exhume.interop.speedscope import render_speedscope
-from exhume.model.clock import NANOS, Window
+from exhume.model.clock import Window
 from exhume.model.errors import UsageError
 from exhume.model.text import listing
 from exhume.model.times import format_moment
 from exhume.present.flame import FlameCaption, largest_changes, render_svg
 from exhume.present.html.flame import flame_report
 from exhume.store.read.flame_tree import FlameTree, build_tree
-from exhume.store.read.profile import ProfileFilter
 
-STACKS = "stacks"  # the source of samples
-DEFAULT_SPAN = 600 * NANOS
 FORMATS = {
     **{".svg": "svg", ".html": "html", ".htm": "html", ".folded": "folded", ".txt": "folded"},
     **{".pb.gz": "pprof", ".pprof": "pprof", ".speedscope.json": "speedscope"},
@@ -38,12 +42,7 @@ def add_options(parser: ArgumentParser) -> None:
     output = "File to write; its ending picks the format; - is stdout."
     option(parser, "--output -o FILE", output, type=Path, required=True)
     add_recording_options(parser, json=False)
-    option(parser, "--cpu N", "Only these cores: 39, 0-3 or 0,2; can be repeated.", action="append")
-    option(parser, "--comm NAME", "Only threads of this name.")
-    option(parser, "--pid PID", "Only this process.", type=whole_number(0, 2**31 - 1))
-    option(parser, "--container NAME", "Only containers whose id or name (of Docker or Kubernetes) begins like this.")
-    option(parser, "--pod NAME", "Only pods whose id, namespace/name or name begins like this.")
-    option(parser, "--stack REGEX", "Only stacks with a frame that matches.")
+    add_filters(parser)
     option(parser, "--baseline S..U", "Show the difference to this range of time.")
     option(parser, "--format FORMAT", "svg, html, folded, pprof or speedscope, whatever the file's ending.")
 
@@ -56,21 +55,13 @@ def run(options: Namespace) -> int:
 
     view = RecordingView.open(options)
     window = view.window(options, default_ns=DEFAULT_SPAN)
-    selected = ProfileFilter(
-        cpus=parse_cpus(options.cpu or []),
-        comm=options.comm,
-        pid=options.pid,
-        stack_regex=options.stack,
-        container=options.container,
-        pod=options.pod,
-        container_ids=view.recording.containers_named(options.container) if options.container else (),
-    )
+    selected = profile_filter(options, view.recording)
     sides = {"that window": window}
     if options.baseline is not None:
         sides = {"the window": window, "the baseline": view.range(options.baseline)}
     with activity("reading stacks"):
         profiles = [view.recording.profile(side, selected) for side in sides.values()]
-    filters = _filters(options)
+    filters = filter_labels(options)
     for (named, side), profile in zip(sides.items(), profiles, strict=True):
         # A side without samples can't be compared: everything would seem to have come or gone.
         if not profile.samples:
@@ -114,12 +105,6 @@ def _format_of(output: Path, requested: str | None) -> str:
             "or add --format"
         )
     return found
-
-
-def _filters(options: Namespace) -> list[str]:
-    labels = {"comm": "thread", "pid": "pid", "container": "container", "pod": "pod", "stack": "stacks matching"}
-    named = {"core": ",".join(options.cpu or []), **{label: getattr(options, name) for name, label in labels.items()}}
-    return [f"{label} {value}" for label, value in named.items() if value not in (None, "")]
 
 
 def _render(chosen: str, tree: FlameTree, page: FlameCaption, window: Window) -> bytes:

@@ -1,6 +1,7 @@
 """Show a recording in the browser: the second, the core and the stack, also while it is being recorded.
 
-The page is on loopback unless --listen says otherwise; then a token is required to open it.
+--dir may also name an incident bundle (`exhume export bundle`). The page is on loopback unless --listen says otherwise;
+then a token is required to open it.
 """
 
 import sys
@@ -33,6 +34,11 @@ def run(options: Namespace) -> int:
     from exhume.store.read.index import list_recording
 
     directory = value_of(options, DIR)
+    if directory.is_file():
+        from exhume.store.read.bundle import unpack
+
+        # Removed when this process ends.
+        directory = unpack(directory).directory
     # A directory without a recording is reported now, not on an empty page.
     list_recording(directory)
     server = ServerOptions.of(options.listen, options.token, options.name, options.tls_cert, options.tls_key)
