@@ -131,11 +131,33 @@ def test_commands_stop_an_owner_of_each_kind() -> None:
     assert stop("statefulset/pg") == [["kubectl", "-n", "prod", "scale", "statefulset", "pg", "--replicas=0"]]
     assert stop("job/import") == [["kubectl", "-n", "prod", "delete", "job", "import"]]
     assert stop("pod/x") == [["kubectl", "-n", "prod", "delete", "pod", "x"]]
+    assert stop("replicaset/bare") == [["kubectl", "-n", "prod", "scale", "replicaset", "bare", "--replicas=0"]]
     assert stop("static-pod/x") == []
+    # Its controller alone knows what stops it.
+    assert stop("rollout.argoproj.io/web") == [["kubectl", "-n", "prod", "edit", "rollout.argoproj.io", "web"]]
+    for reference in ("cronjob/nightly", "raycluster.ray.io/train"):
+        kind, name = reference.split("/")
+        to, back = stop(reference)
+        assert to[:-1] == back[:-1] == ["kubectl", "-n", "prod", "patch", kind, name, "--type=merge", "-p"]
+        assert [json.loads(each[-1]) for each in (to, back)] == [{"spec": {"suspend": on}} for on in (True, False)]
     to, back = stop("daemonset/agent")
     assert to[:6] == back[:6] == ["kubectl", "-n", "prod", "patch", "daemonset", "agent"]
     (key,) = json.loads(to[7])["spec"]["template"]["spec"]["nodeSelector"]
     assert json.loads(back[7])["spec"]["template"]["spec"]["nodeSelector"] == {key: None}
+
+
+def test_the_job_of_a_suspended_cron_job_is_deleted() -> None:
+    owner = Workload.parse("batch/nightly-29412640-x2c4v", "cronjob/nightly")
+    assert owner.stop_commands[1:] == ("kubectl -n batch delete job nightly-29412640",)
+    assert not owner.stops_reversibly
+    by_hand = Workload.parse("batch/try-x2c4v", "cronjob/nightly")
+    assert len(by_hand.stop_commands) == 1 and by_hand.stops_reversibly
+
+
+def test_names_of_custom_kinds_are_checked() -> None:
+    for kind in ("ray cluster.ray.io", ".io", "x.", "x.-a", "$(id).io"):
+        assert Workload.parse("prod/x", f"{kind}/web").kind == WorkloadKind.POD
+    assert str(Workload.parse("prod/x", "raycluster.ray.io/train")) == "raycluster prod/train"
 
 
 def test_a_limit_is_raised_where_its_template_may_be_changed() -> None:

@@ -56,19 +56,49 @@ def owner_of(labels: Mapping[str, str]) -> Owner:
 
 class WorkloadKind(StrEnum):
     """What keeps a pod alive, as kubectl names it. A static pod is kept by its node's kubelet alone; `pod` stands for
-    one that has no owner, or whose owner is not known."""
+    one that has no owner, or whose owner is not known. A kind of another API group has that behind it
+    (`raycluster.ray.io`) and is not listed."""
 
     DEPLOYMENT = "deployment"
     DAEMON_SET = "daemonset"
     STATEFUL_SET = "statefulset"
+    REPLICA_SET = "replicaset"
+    REPLICATION_CONTROLLER = "replicationcontroller"
+    CRON_JOB = "cronjob"
     JOB = "job"
     STATIC_POD = "static-pod"
     POD = "pod"
 
 
-_LABELS = {WorkloadKind.DAEMON_SET: "daemon set", WorkloadKind.STATEFUL_SET: "stateful set"}
+_LABELS: Mapping[str, str] = {
+    WorkloadKind.DAEMON_SET: "daemon set",
+    WorkloadKind.STATEFUL_SET: "stateful set",
+    WorkloadKind.REPLICA_SET: "replica set",
+    WorkloadKind.REPLICATION_CONTROLLER: "replication controller",
+    WorkloadKind.CRON_JOB: "cron job",
+    WorkloadKind.STATIC_POD: "static pod",
+}
+_CUSTOM_KIND = re.compile(r"[a-z][a-z0-9]*\.[a-z0-9][a-z0-9.-]*")
+# The API groups of the kinds above.
+_BUILT_IN_GROUPS = ("", "apps", "batch", "extensions")
+_SCALED = (
+    WorkloadKind.DEPLOYMENT,
+    WorkloadKind.STATEFUL_SET,
+    WorkloadKind.REPLICA_SET,
+    WorkloadKind.REPLICATION_CONTROLLER,
+)
 # Their pods are made from a template that may be changed while they run. That of a job may not.
-_WITH_TEMPLATE = (WorkloadKind.DEPLOYMENT, WorkloadKind.STATEFUL_SET, WorkloadKind.DAEMON_SET)
+_WITH_TEMPLATE = (
+    WorkloadKind.DEPLOYMENT,
+    WorkloadKind.STATEFUL_SET,
+    WorkloadKind.DAEMON_SET,
+    WorkloadKind.CRON_JOB,
+)
+# Kinds with `spec.suspend`, which deletes their pods or makes no new ones (KubeRay: ray-operator/apis/ray/v1).
+_SUSPENDED = (WorkloadKind.CRON_JOB, "raycluster.ray.io", "rayjob.ray.io")
+_SUSPEND, _RESUME = '{"spec":{"suspend":true}}', '{"spec":{"suspend":false}}'
+# The controller of cron jobs names jobs so, by the time in minutes (pkg/controller/cronjob, getJobName).
+_JOB_OF_CRON_JOB = re.compile(r"(?P<job>(?P<name>.+)-\d{8,10})-[a-z0-9-]+")
 # A node selector that fits no node: a daemon set has no number of replicas.
 _NOWHERE = '{"spec":{"template":{"spec":{"nodeSelector":{"exhume-no-such-node":"true"}}}}}'
 _ANYWHERE = '{"spec":{"template":{"spec":{"nodeSelector":{"exhume-no-such-node":null}}}}}'
@@ -76,11 +106,12 @@ _ANYWHERE = '{"spec":{"template":{"spec":{"nodeSelector":{"exhume-no-such-node":
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The owner of pods, by its kind, namespace and name."""
+    """The owner of pods, by its kind, namespace and name. `job` is the one of a cron job that a pod belongs to."""
 
-    kind: WorkloadKind
+    kind: str
     namespace: str
     name: str
+    job: str = ""
 
     @property
     def reference(self) -> str:
@@ -92,44 +123,67 @@ class Workload:
         """What was recorded of the owner of a pod (namespace/name); by the pod's name where nothing was."""
         namespace, _, name = pod.partition("/")
         kind, _, owner = (reference or "").partition("/")
-        if owner and any(kind == each for each in WorkloadKind):
-            return cls(WorkloadKind(kind), namespace, owner)
+        if owner and (any(kind == each for each in WorkloadKind) or _CUSTOM_KIND.fullmatch(kind)):
+            made = _JOB_OF_CRON_JOB.fullmatch(name) if kind == WorkloadKind.CRON_JOB else None
+            return cls(kind, namespace, owner, made["job"] if made is not None and made["name"] == owner else "")
         if match := _DEPLOYED.fullmatch(name):
             return cls(WorkloadKind.DEPLOYMENT, namespace, match["name"])
         return cls(WorkloadKind.POD, namespace, name)
 
     def __str__(self) -> str:
-        if self.kind is WorkloadKind.STATIC_POD:
-            return f"static pod {self.namespace}/{self.name} of this node's kubelet"
-        return f"{_LABELS.get(self.kind, self.kind)} {self.namespace}/{self.name}"
+        label = _LABELS.get(self.kind, self.kind.partition(".")[0])
+        of_kubelet = " of this node's kubelet" if self.kind == WorkloadKind.STATIC_POD else ""
+        return f"{label} {self.namespace}/{self.name}{of_kubelet}"
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether a controller that is no part of Kubernetes looks after it."""
+        return "." in self.kind
 
     @property
     def stop_commands(self) -> tuple[str, ...]:
-        """What keeps its pods from being started: one command; none for a static pod, which its file keeps."""
+        """What keeps its pods from being started; none for a static pod, which its file keeps. What a custom kind is
+        stopped by only its controller knows: a person edits it."""
         name = shlex.quote(self.name)
-        if self.kind in (WorkloadKind.DEPLOYMENT, WorkloadKind.STATEFUL_SET):
+        if self.kind in _SCALED:
             return (f"{self._kubectl} scale {self.kind} {name} --replicas=0",)
-        if self.kind is WorkloadKind.DAEMON_SET:
+        if self.kind == WorkloadKind.DAEMON_SET:
             return (f"{self._kubectl} patch daemonset {name} -p {shlex.quote(_NOWHERE)}",)
-        return () if self.kind is WorkloadKind.STATIC_POD else (f"{self._kubectl} delete {self.kind} {name}",)
+        if self.kind in _SUSPENDED:
+            its_job = (f"{self._kubectl} delete job {shlex.quote(self.job)}",) if self.job else ()
+            return (self._patch(_SUSPEND), *its_job)
+        if self.is_custom:
+            return (self._edit,)
+        return () if self.kind == WorkloadKind.STATIC_POD else (f"{self._kubectl} delete {self.kind} {name}",)
 
     @property
     def undo_commands(self) -> tuple[str, ...]:
         """What takes that back; none for what is deleted."""
-        if self.kind is WorkloadKind.DAEMON_SET:
+        if self.kind == WorkloadKind.DAEMON_SET:
             return (f"{self._kubectl} patch daemonset {shlex.quote(self.name)} -p {shlex.quote(_ANYWHERE)}",)
-        return ()
+        return (self._patch(_RESUME),) if self.kind in _SUSPENDED else ()
 
     @property
     def stops_reversibly(self) -> bool:
-        return self.kind not in (WorkloadKind.JOB, WorkloadKind.POD)
+        return self.kind not in (WorkloadKind.JOB, WorkloadKind.POD) and not self.job
 
     def limit_command(self, container: str | None, limit: str) -> str:
-        """Sets a limit (`cpu=2`) of a container of its pods; empty where its template can't be changed."""
+        """Sets a limit (`cpu=2`) of a container of its pods; empty where its template can't be changed. Where a custom
+        kind has it only its controller knows."""
+        if self.is_custom:
+            return self._edit
         if self.kind not in _WITH_TEMPLATE:
             return ""
         only = f" -c {shlex.quote(container)}" if container else ""
         return f"{self._kubectl} set resources {self.kind} {shlex.quote(self.name)}{only} --limits={limit}"
+
+    @property
+    def _edit(self) -> str:
+        return f"{self._kubectl} edit {self.kind} {shlex.quote(self.name)}"
+
+    def _patch(self, change: str) -> str:
+        # Custom kinds have no strategic merge.
+        return f"{self._kubectl} patch {self.kind} {shlex.quote(self.name)} --type=merge -p {shlex.quote(change)}"
 
     @property
     def _kubectl(self) -> str:
@@ -164,6 +218,12 @@ def workload_of(pod: str, labels: Mapping[str, str], annotations: Mapping[str, s
     if "controller-revision-hash" in labels:
         return Workload(WorkloadKind.DAEMON_SET, namespace, name.rpartition("-")[0])
     return Workload(WorkloadKind.POD, namespace, name)
+
+
+def reference_of(api_version: str, kind: str, name: str) -> str:
+    """An object of the API as `Workload.reference` has it."""
+    group = api_version.rpartition("/")[0]
+    return f"{kind.lower()}{'' if group in _BUILT_IN_GROUPS else f'.{group}'}/{name}"
 
 
 def is_static(annotations: Mapping[str, str]) -> bool:

@@ -368,15 +368,17 @@ def _by_a_person(chosen: Selection) -> Step:
         logs = logs_command(service.pod, container, previous=bool(service.restarts))
         commands = (describe_command(service.pod), logs, *workload.stop_commands)
         undo_commands, reversible = workload.undo_commands, workload.stops_reversibly
-        if workload.kind is WorkloadKind.POD:
+        if workload.kind == WorkloadKind.POD:
             title, undo = f"delete pod {service.pod}, or change what owns it", "make it again from its manifest"
-        elif workload.kind is WorkloadKind.JOB:
+        elif workload.kind == WorkloadKind.JOB:
             title, undo = f"delete {workload}, which makes pod {service.pod}", "make the job again from its manifest"
-        elif workload.kind is WorkloadKind.STATIC_POD:
+        elif workload.kind == WorkloadKind.STATIC_POD:
             title, undo = f"take the manifest of {workload} out of kubelet's directory", "put the manifest back"
+        elif workload.is_custom and not undo_commands:
+            title, undo = f"change {workload}, which keeps pod {service.pod}", "put back what was changed"
         else:
             title, undo = f"stop {workload}, which keeps pod {service.pod}", "scale it to the number it had before"
-            undo = "take the node selector away again" if undo_commands else undo
+            undo = "take back what was patched" if undo_commands else undo
     else:
         title, undo = f"stop container {service.name} where it was ordered", "order it again"
         commands = tuple(f"crictl {verb} {shlex.quote(service.id)}" for verb in ("inspect", "stop"))
