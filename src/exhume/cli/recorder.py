@@ -6,7 +6,7 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 from exhume import __version__
 from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
 from exhume.collect.loop import Recorder, RecorderOptions, TickObserver
-from exhume.collect.source_set import Sources, open_sources
+from exhume.collect.source_set import Inboxes, Sources, open_sources
 from exhume.collect.sources.job_events import JobSocket
 from exhume.collect.sources.kmsg import LogPosition
 from exhume.collect.symbols.opener_process import OpenerProcess
@@ -55,6 +55,10 @@ class NodeRecorder:
     facts: RecordingFacts
     health: HealthFile
 
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        """Record these labels of the node from now on; those that its operator set come first."""
+        self.store.relabel({**labels, **self.settings.node_labels})
+
     def run(
         self, stop: Stop, on_tick: Callable[[TickSummary], None], observers: Sequence[TickObserver] = ()
     ) -> RecordingSummary:
@@ -70,9 +74,11 @@ class NodeRecorder:
 
 
 @contextmanager
-def node_recorder(settings: RecorderSettings, opener: OpenerProcess | None = None) -> Iterator[NodeRecorder]:
+def node_recorder(
+    settings: RecorderSettings, opener: OpenerProcess | None = None, inboxes: Inboxes | None = None
+) -> Iterator[NodeRecorder]:
     """Open the sources and the store; at the end, what was recorded is sealed. The opener is one that was
-    forked before."""
+    forked before; what comes into the inboxes meanwhile is recorded."""
     _check_open_files()
     host, age = Host(), settings.max_age_ns
     boot_id = read_boot_id(host.proc)
@@ -80,7 +86,7 @@ def node_recorder(settings: RecorderSettings, opener: OpenerProcess | None = Non
     position = None if last is None else LogPosition(boot_id, *last)
     with (
         raised_priority(settings.nice) as nice,
-        closing(_open_sources(host, settings, position, opener)) as sources,
+        closing(_open_sources(host, settings, position, opener, inboxes)) as sources,
     ):
         facts = facts_of(boot_id, sources, settings.rate_hz, nice)
         facts = replace(facts, node=settings.node_name or facts.node, labels=dict(settings.node_labels))
@@ -109,12 +115,22 @@ def _check_open_files() -> None:
 
 
 def _open_sources(
-    host: Host, settings: RecorderSettings, position: LogPosition | None, opener: OpenerProcess | None
+    host: Host,
+    settings: RecorderSettings,
+    position: LogPosition | None,
+    opener: OpenerProcess | None,
+    inboxes: Inboxes | None,
 ) -> Sources:
     listen = events_socket(settings.events_socket, settings.directory)
     jobs = None if listen is None else JobSocket(listen, settings.group)
     return open_sources(
-        host, settings.rate_hz, position, keep_secrets=settings.keep_secrets, opener=opener, job_socket=jobs
+        host,
+        settings.rate_hz,
+        position,
+        keep_secrets=settings.keep_secrets,
+        opener=opener,
+        job_socket=jobs,
+        inboxes=inboxes,
     )
 
 

@@ -12,10 +12,11 @@ from exhume.collect.sources.cgroups import CgroupFollower, CgroupSource, ChurnSo
 from exhume.collect.sources.container_events import CriEventSource, DockerEventSource
 from exhume.collect.sources.cpu import CpuSource
 from exhume.collect.sources.interrupts import InterruptSource
-from exhume.collect.sources.job_events import JobEventSource, JobSocket
+from exhume.collect.sources.job_events import EventInbox, InboxEventSource, JobEventSource, JobSocket
 from exhume.collect.sources.kmsg import KernelLogClock, KernelLogSource, LogPosition, klogctl
 from exhume.collect.sources.netdev import NetdevSource
 from exhume.collect.sources.node import NodeSource
+from exhume.collect.sources.pod_owners import PodOwners, PodOwnerSource
 from exhume.collect.sources.softnet import SoftnetSource
 from exhume.collect.sources.threads import ThreadSource
 from exhume.collect.sources.throttling import ThrottlingSource
@@ -26,6 +27,14 @@ from exhume.model.facts import MissingSource
 from exhume.procfs.host import Host
 
 _S = TypeVar("_S", bound=Source)
+
+
+@dataclass(frozen=True, slots=True)
+class Inboxes:
+    """What other threads of the recorder hand over to be recorded: None where nothing does."""
+
+    pod_owners: PodOwners | None = None
+    job_events: EventInbox | None = None
 
 
 @dataclass(slots=True)
@@ -58,10 +67,13 @@ def open_sources(
     keep_secrets: bool = False,
     opener: OpenerProcess | None = None,
     job_socket: JobSocket | None = None,
+    inboxes: Inboxes | None = None,
 ) -> Sources:
     """Everything that can be recorded here. An opener of files that was made before is used, or ended."""
     sources = Sources()
     stat = StatFile(host)
+    inboxes = inboxes or Inboxes()
+    pod_owners, posted = inboxes.pod_owners, inboxes.job_events
     sources.sampler = _open(
         lambda: PerfSource(host, rate_hz, keep_secrets=keep_secrets, opener=opener), sources.missing
     )
@@ -78,12 +90,16 @@ def open_sources(
         lambda: NetdevSource(host),
         # syslog(2) knows no other machine than this one.
         lambda: KernelLogSource(host, log_position, KernelLogClock(), klogctl if host.dev == Host().dev else None),
-        lambda: DockerEventSource(host),
-        lambda: CriEventSource(host),
+        lambda: DockerEventSource(host, pod_owners=pod_owners),
+        lambda: CriEventSource(host, pod_owners=pod_owners),
         lambda: UnitEventSource(host),
     ]
     if job_socket is not None:
         makers.append(lambda: JobEventSource(host, job_socket, keep_secrets=keep_secrets))
+    if posted is not None:
+        makers.append(lambda: InboxEventSource(host, posted, keep_secrets=keep_secrets))
+    if pod_owners is not None:
+        makers.append(lambda: PodOwnerSource(host, pod_owners))
     memory = sources.cgroups.v1 if sources.cgroups else None
     sources.traced = _trace_cgroups(host, sources)
     if sources.traced is None:

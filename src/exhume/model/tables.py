@@ -297,9 +297,10 @@ class Events:
     `kernel_us` is the kernel's own stamp of a log line; `time` is that stamp brought to CLOCK_MONOTONIC (the
     kernel log uses another clock, which drifts from it). Events of containers have their id, name and
     image; those of a pod are named namespace/pod/container and have the pod's uid, its name (namespace/pod) and its
-    owner (`deployment/web`). `comm` is the name of a program or, in events of systemd, of a unit. `trigger`
-    is what an incident was marked for: core, ksoftirqd, dying-cgroups, or the kind of a log line.
-    `exit_code` is how a restarted program ends: its code, or its signal as a negative number."""
+    owner (`deployment/web`), which the cluster's API knows best (kind `pod-owner`). `comm` is the name of a program
+    or, in events of systemd, of a unit. `trigger` is what an incident was marked for: core, ksoftirqd, dying-cgroups,
+    or the kind of a log line. `exit_code` is how a restarted program ends: its code, or its signal as a negative
+    number."""
 
     time: I64
     source: Text
@@ -417,6 +418,8 @@ KERNEL_LOG = "kernel-log"
 INCIDENT = "incident"
 RECORDER = "recorder"
 RESTART = "restart"
+# Owners of pods, as the cluster's API has them.
+API_SOURCE, POD_OWNER = "kubernetes", "pod-owner"
 # What an incident is marked for, besides kinds of log lines.
 HOT_CORE, WAITING_KSOFTIRQD, DYING_CGROUPS = "core", "ksoftirqd", "dying-cgroups"
 NIC_TX_TIMEOUT = "nic-tx-timeout"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from exhume.collect.sources.container_events import DockerEventSource
+from exhume.collect.sources.pod_owners import PodOwner, PodOwners
 from exhume.model.clock import NANOS, Tick
 from exhume.procfs.host import Host
 
@@ -55,8 +56,8 @@ def event(action: str, at: int, **more: str) -> bytes:
     return json.dumps({"Type": "container", "Action": action, "Actor": actor, "timeNano": at}).encode() + b"\n"
 
 
-def connected(daemon: Daemon, tmp_path: Path) -> DockerEventSource:
-    source = DockerEventSource(Host(), tmp_path / "docker.sock")
+def connected(daemon: Daemon, tmp_path: Path, owners: PodOwners | None = None) -> DockerEventSource:
+    source = DockerEventSource(Host(), tmp_path / "docker.sock", pod_owners=owners)
     assert daemon.accept() == "/_ping"
     assert source.read(tick(0)) == {}
     assert [daemon.accept(), daemon.accept()] == ["/events", "/containers/json"]
@@ -121,7 +122,8 @@ def test_no_docker_is_no_trouble_and_it_may_come_later(tmp_path: Path) -> None:
 
 def test_the_attempts_of_a_pod_have_one_name_and_its_owner(daemon: Daemon, tmp_path: Path) -> None:
     """With dockershim or cri-dockerd each attempt is a container; the labels of the pod are on its sandbox."""
-    source = connected(daemon, tmp_path)
+    owners = PodOwners()
+    source = connected(daemon, tmp_path, owners)
     head = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n"
     own = {"io.kubernetes.pod.name": "web-0", "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.uid": "u-1"}
     sandbox = {**own, "io.kubernetes.docker.type": "podsandbox", "statefulset.kubernetes.io/pod-name": "web-0"}
@@ -138,3 +140,7 @@ def test_the_attempts_of_a_pod_have_one_name_and_its_owner(daemon: Daemon, tmp_p
     assert rows["container_name"] == ["shop/web-0/web"] * 2 and rows["value"] == [3.0, 3.0]
     assert rows["pod"] == ["u-1"] * 2 and rows["pod_name"] == ["shop/web-0"] * 2
     assert rows["owner"] == ["statefulset/web"] * 2
+    # The cluster's API knows more than the labels.
+    owners.learn([PodOwner("u-1", "shop/web-0", "postgres.example.dev/web")])
+    daemon.say("/events", event("die", WALL + 3 * NANOS, exitCode="3", **{**own, "name": "k8s_web_web-0_shop_u-1_2"}))
+    assert source.read(tick(3))["events"]["owner"] == ["postgres.example.dev/web"]

@@ -124,3 +124,22 @@ def test_changes_of_the_rate_are_counted_not_added_up(tmp_path: Path) -> None:
         writer.commit(tick)
     writer.close()
     assert Recording.open(tmp_path).info().losses == {"stacks: rate-lowered": 1, "stacks: rate-raised": 2}
+
+
+def test_labels_that_become_known_are_in_the_next_segment(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    labels = {"zone": "eu-1a"}
+    for index in range(6):
+        tick = tick_at(index)
+        writer.append("cpu", cpu_rows(tick))
+        began = writer.commit(tick)
+        # Told after the third tick: the fourth is the last of its segment.
+        assert began == (index == 3)
+        if index >= 2:
+            writer.relabel(labels)
+    recording = Recording.open(tmp_path)
+    assert recording.facts.labels == labels
+    assert len(recording.segments) == 2
+    writer.close()
+    sealed = Recording.open(tmp_path)
+    assert (sealed.facts.labels, sealed.read("cpu", None, ["cpu"]).num_rows) == (labels, 12)

@@ -24,6 +24,7 @@ from exhume.collect.containers.owner import (
 )
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.source import NOTHING, Pace, TickRows, event_rows
+from exhume.collect.sources.pod_owners import PodOwners
 from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.tables import Events
@@ -48,8 +49,8 @@ class DockerEventSource:
 
     name = "docker"
 
-    def __init__(self, host: Host, socket_path: Path | None = None) -> None:
-        self._given = socket_path
+    def __init__(self, host: Host, socket_path: Path | None = None, *, pod_owners: PodOwners | None = None) -> None:
+        self._given, self._of_api = socket_path, pod_owners or PodOwners()
         self._events: StreamedResponse | None = None
         self._list: StreamedResponse | None = None
         self._look, self._list_again = Pace(_LOOK_EVERY_S), Pace(_LIST_EVERY_S)
@@ -143,7 +144,9 @@ class DockerEventSource:
 
     def _described(self, number: str, name: str | None, image: str | None, labels: Mapping[str, str]) -> "_Container":
         uid = labels.get(POD_UID)
-        return _Container(number, name_in_pod(labels) or name, image, uid, self._owners.get(uid or ""))
+        return _Container(
+            number, name_in_pod(labels) or name, image, uid, self._of_api.of(uid) or self._owners.get(uid or "")
+        )
 
     def _learn_owner(self, labels: Mapping[str, str]) -> None:
         if is_sandbox(labels) and (owner := workload_of_sandbox(labels)) is not None:
@@ -198,8 +201,8 @@ class CriEventSource:
 
     name = "cri"
 
-    def __init__(self, host: Host, socket_path: Path | None = None) -> None:
-        self._host, self._given = host, socket_path
+    def __init__(self, host: Host, socket_path: Path | None = None, *, pod_owners: PodOwners | None = None) -> None:
+        self._host, self._given, self._of_api = host, socket_path, pod_owners or PodOwners()
         self._look = Pace(_LOOK_EVERY_S)
         self._runtimes: dict[Path, _Runtime] = {}
         for path in self._sockets():
@@ -214,7 +217,7 @@ class CriEventSource:
     def read(self, tick: Tick) -> TickRows:
         if self._look.due(tick.end):
             for path in self._sockets():
-                self._runtimes.setdefault(path, _Runtime(path))
+                self._runtimes.setdefault(path, _Runtime(path, self._of_api))
             self._look.done(tick.end)
         rows = [row for runtime in self._runtimes.values() for row in runtime.read(tick)]
         return event_rows(rows[:_MOST_ROWS])
@@ -244,6 +247,7 @@ class _Runtime:
     """One runtime, asked in rounds: for its version (once), its list, then what is new in it."""
 
     path: Path
+    of_api: PodOwners
     next_round: int = 0
     cost: int = 0
     seen_again: Pace = field(default_factory=lambda: Pace(_LIST_EVERY_S))
@@ -392,7 +396,7 @@ class _Runtime:
         image = (status.image.image if status is not None else "") or listed.image.image or None
         if sandbox is not None:
             pod, uid = f"{sandbox.metadata.namespace}/{sandbox.metadata.name}", sandbox.metadata.uid
-            owner = workload_of(pod, sandbox.labels, sandbox.annotations).reference
+            owner = self.of_api.of(uid) or workload_of(pod, sandbox.labels, sandbox.annotations).reference
             return _Container(number, f"{pod}/{listed.metadata.name}", image, uid, owner)
         return _Container(number, name_in_pod(labels) or listed.metadata.name, image, labels.get(POD_UID))
 

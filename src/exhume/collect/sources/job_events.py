@@ -1,4 +1,5 @@
-"""What other programs report about jobs and deployments, from datagrams on a unix socket of the recorder's own.
+"""What other programs report about jobs and deployments, from datagrams on a unix socket of the recorder's own, or
+handed over by the server of the metrics.
 
 The group that may read recordings may also send. A sender waits for nothing, and neither does the recorder: what is
 there is taken in once a tick, up to a bound; beyond it the kernel's queue is full and senders are refused.
@@ -7,6 +8,7 @@ there is taken in once a tick, up to a bound; beyond it the kernel's queue is fu
 import os
 import socket
 import stat
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -93,24 +95,10 @@ class JobEventSource:
                 # A longer one was cut.
                 if len(datagram) > MAX_BYTES:
                     raise BadEvent("too long")
-                found.append(self._row(JobEvent.decode(datagram), tick))
+                found.append(_row(JobEvent.decode(datagram), tick, keep_secrets=self._keep_secrets))
             except BadEvent:
                 self._malformed += 1
         return event_rows(found) if found else NOTHING
-
-    def _row(self, event: JobEvent, tick: Tick) -> Events:
-        at = tick.wall if event.at is None else event.at
-        if not tick.wall - OLDEST_NS <= at <= tick.wall + FUTURE_NS:
-            raise BadEvent("its time is not of the last day")
-        # The recording's clock begins with the boot.
-        moment = max(0, tick.end - max(0, tick.wall - at))
-        return Events(
-            time=moment,
-            source=SOURCE,
-            kind=event.kind,
-            severity=KINDS[event.kind],
-            text=event.line(keep_secrets=self._keep_secrets),
-        )
 
     def take_losses(self) -> list[Losses]:
         count, self._malformed = self._malformed, 0
@@ -125,6 +113,60 @@ class JobEventSource:
             now = self._path.lstat()
             if stat.S_ISSOCK(now.st_mode) and (now.st_dev, now.st_ino) == (self._made.st_dev, self._made.st_ino):
                 self._path.unlink()
+
+
+class EventInbox:
+    """Events that another thread hands over. It waits for nothing: a full inbox refuses."""
+
+    def __init__(self, most: int = 2 * MOST_PER_TICK) -> None:
+        self._events: deque[JobEvent] = deque()
+        self._most = most
+
+    def put(self, event: JobEvent) -> bool:
+        """Whether there was room."""
+        if len(self._events) >= self._most:
+            return False
+        self._events.append(event)
+        return True
+
+    def take(self, most: int) -> list[JobEvent]:
+        return [self._events.popleft() for _ in range(min(most, len(self._events)))]
+
+
+class InboxEventSource:
+    """The same rows, of the events in an inbox. Their time was checked when they came."""
+
+    name = "job-events-http"
+
+    def __init__(self, _host: Host, inbox: EventInbox, *, keep_secrets: bool = False) -> None:
+        self._inbox, self._keep_secrets = inbox, keep_secrets
+
+    def read(self, tick: Tick) -> TickRows:
+        found = []
+        for event in self._inbox.take(MOST_PER_TICK):
+            # Between check and tick the wall clock may have been set.
+            with suppress(BadEvent):
+                found.append(_row(event, tick, keep_secrets=self._keep_secrets))
+        return event_rows(found) if found else NOTHING
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def check_time(event: JobEvent, now: int) -> int:
+    """The wall time of an event. Raises BadEvent for one that is not of the last day."""
+    at = now if event.at is None else event.at
+    if not now - OLDEST_NS <= at <= now + FUTURE_NS:
+        raise BadEvent("its time is not of the last day")
+    return at
+
+
+def _row(event: JobEvent, tick: Tick, *, keep_secrets: bool) -> Events:
+    at = check_time(event, tick.wall)
+    # The recording's clock begins with the boot.
+    moment = max(0, tick.end - max(0, tick.wall - at))
+    text = event.line(keep_secrets=keep_secrets)
+    return Events(time=moment, source=SOURCE, kind=event.kind, severity=KINDS[event.kind], text=text)
 
 
 def _is_served(path: Path) -> bool:

@@ -1,9 +1,9 @@
 """A recording as one: rows, profiles, core grids, events and gaps of a window, over all of its segments."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow as pa
 from exhume.model.clock import Window
 from exhume.model.errors import NoRecording, RecordingError, UsageError
 from exhume.model.facts import MissingSource, RecordingFacts
-from exhume.model.tables import TABLES, columns_of, loss_total
+from exhume.model.tables import POD_OWNER, TABLES, columns_of, loss_total
 from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import DIMENSIONS, UnreadableFile, schema_of, time_column
 from exhume.store.read.core_grid import LONGEST_ROW_NS, CoreGrid, build_grid, columns_for
@@ -78,6 +78,26 @@ class RecordingInfo:
     cost: SelfCost
     sources_missing: list[MissingSource]
     skipped: list[Skipped]
+
+
+class RecordedPod(NamedTuple):
+    """A pod as events have it: namespace/name, and what keeps it alive (`deployment/web`), which the cluster's API
+    (`sure`) knows better than a container's labels."""
+
+    name: str
+    owner: str | None
+    sure: bool
+
+
+def merge_pods(parts: Iterable[Mapping[str, RecordedPod]]) -> dict[str, RecordedPod]:
+    """The newest of each pod; nothing replaces what the API said but the API."""
+    found: dict[str, RecordedPod] = {}
+    for part in parts:
+        for pod, known in part.items():
+            before = found.get(pod)
+            if before is None or known.sure or not before.sure:
+                found[pod] = known
+    return found
 
 
 class Recording:
@@ -286,6 +306,18 @@ class Recording:
         rows = self._read(segment, Request("events", None, ["container", "container_name"]))
         found = [] if rows is None else rows.to_pylist()
         return {row["container"]: row["container_name"] for row in found if row["container_name"]}
+
+    def pods_of(self, segment: Segment) -> dict[str, RecordedPod]:
+        """The pods in the events of one segment, by their uids."""
+        columns = ["kind", "pod", "pod_name", "owner"]
+        rows = self._read(segment, Request("events", None, columns))
+        found = [] if rows is None else zip(*(rows.column(name).to_pylist() for name in columns), strict=True)
+        named = ((pod, RecordedPod(name, owner, kind == POD_OWNER)) for kind, pod, name, owner in found if pod and name)
+        return merge_pods({pod: known} for pod, known in named)
+
+    def pods(self, window: Window) -> dict[str, RecordedPod]:
+        """The same of the segments of a time."""
+        return merge_pods(self.pods_of(segment) for segment in self.holding(window))
 
     def containers_named(self, beginning: str) -> tuple[str, ...]:
         """The ids of the containers whose name begins like that in an event, in the whole recording."""

@@ -4,8 +4,8 @@ import errno
 import io
 import os
 import shutil
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -250,6 +250,7 @@ class SegmentWriter:
         use_one_arena()
         self._directory = directory
         self._facts = facts
+        self._next_facts: RecordingFacts | None = None
         self._boot = boot_part(facts.boot_id)
         self._segment_ns = segment_s * NANOS
         # One is being written and another sealed; below the least size, segments would hold too little to be small.
@@ -292,6 +293,11 @@ class SegmentWriter:
             raise ValueError("anchors are written by the store, from the tick")
         self._take(table, columns)
 
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        """The node has these labels now: a new segment begins with the next tick, where they are others."""
+        if dict(labels) != self._facts.labels:
+            self._next_facts = replace(self._facts, labels=dict(labels))
+
     def commit(self, tick: Tick) -> bool:
         """Make the tick's rows readable. True when a new segment begins with the next tick."""
         self._raise_if_vanished()
@@ -311,8 +317,10 @@ class SegmentWriter:
         crossed = tick.wall // self._segment_ns != self._segment.wall_ms * MILLIS // self._segment_ns
         # Of the size limit a live segment takes ten times what it does when it is sealed.
         large = self._most_live is not None and self._live_size() > self._most_live
-        if stepped or lost_dimension or crossed or large:
+        relabelled = self._next_facts is not None
+        if stepped or lost_dimension or crossed or large or relabelled:
             self._end_segment(tick)
+            self._facts, self._next_facts = self._next_facts or self._facts, None
             return True
         return False
 
