@@ -1,7 +1,8 @@
 """A small server with the part of the Kubernetes API that is used, and faults on request.
 
-It keeps nodes and events, merges conditions by type as the real one does, checks resource versions, and knows who may
-do what. A fault is a function of the handler that answers instead; faults are used one after the other.
+It keeps nodes, events, pods and their owners, merges conditions by type as the real one does, checks resource versions,
+and knows who may do what. A fault is a function of the handler that answers instead; faults are used one after the
+other.
 """
 
 import http.server
@@ -12,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 Fault = Callable[[http.server.BaseHTTPRequestHandler], None]
 NODE = re.compile(r"/api/v1/nodes/([^/]+)(/status)?$")
+OWNER = re.compile(r"/apis/([^/]+)/([^/]+)/namespaces/([^/]+)/([a-z]+)/([^/]+)$")
 EVENTS = re.compile(r"/api/v1/namespaces/([^/]+)/events(?:/([^/]+))?$")
 
 
@@ -25,6 +27,8 @@ class PretendApi:
 
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     events: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    pods: list[dict[str, Any]] = field(default_factory=list)
+    owners: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     denied: set[str] = field(default_factory=set)
     requests: list[tuple[str, str]] = field(default_factory=list)
@@ -43,6 +47,18 @@ class PretendApi:
             "spec": {"taints": taints or []},
             "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]},
         }
+
+    def add_pod(self, name: str, uid: str, owner: str = "", node: str = "node-1", **metadata: Any) -> None:
+        """A pod (namespace/name); its owner is given as `apps/v1 ReplicaSet web-1`."""
+        namespace, _, own = name.partition("/")
+        known = {"name": own, "namespace": namespace, "uid": uid, "ownerReferences": references(owner), **metadata}
+        self.pods.append({"metadata": known, "spec": {"nodeName": node, "containers": []}})
+
+    def add_owner(self, name: str, resource: str, owner: str = "") -> None:
+        """An owner of pods (namespace/name) and what owns it."""
+        namespace, _, own = name.partition("/")
+        metadata = {"name": own, "namespace": namespace, "ownerReferences": references(owner)}
+        self.owners[namespace, resource, own] = {"metadata": metadata}
 
     def conditions(self, name: str = "node-1") -> dict[str, tuple[str, str]]:
         """Status and reason by type."""
@@ -73,9 +89,33 @@ class PretendApi:
                 if zone is None or node["metadata"]["labels"]["topology.kubernetes.io/zone"] == zone[1]
             ]
             return 200, {"apiVersion": "v1", "kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": items}
+        if path == "/api/v1/pods":
+            return self._pods(query)
+        if found := OWNER.match(path):
+            group, version, namespace, resource, name = found.groups()
+            if f"GET {resource}" in self.denied:
+                return status(403, f"cannot get resource {resource}")
+            known = self.owners.get((namespace, resource, name))
+            kind = {"replicasets": "ReplicaSet", "jobs": "Job", "rayclusters": "RayCluster"}[resource]
+            found_owner = {"apiVersion": f"{group}/{version}", "kind": kind, **(known or {})}
+            return (200, found_owner) if known is not None else status(404, "not found")
         if found := EVENTS.match(path):
             return self._event(method, found[1], found[2], body)
         return status(404, "no such path")
+
+    def _pods(self, query: str) -> tuple[int, Any]:
+        """The pods of one node, in pages."""
+        if "LIST pods" in self.denied:
+            return status(403, "cannot list resource pods")
+        asked = parse_qs(query)
+        node = asked["fieldSelector"][0].removeprefix("spec.nodeName=")
+        mine = [pod for pod in self.pods if pod["spec"]["nodeName"] == node]
+        start, limit = int(asked.get("continue", ["0"])[0]), int(asked["limit"][0])
+        metadata = {"resourceVersion": "1"}
+        if start + limit < len(mine):
+            metadata["continue"] = str(start + limit)
+        page = mine[start : start + limit]
+        return 200, {"apiVersion": "v1", "kind": "PodList", "metadata": metadata, "items": page}
 
     def _node(self, method: str, name: str, of_status: bool, body: Any) -> tuple[int, Any]:
         kind = "nodes/status" if of_status else "nodes"
@@ -115,6 +155,15 @@ class PretendApi:
         if method == "PATCH":
             self.events[namespace, name].update(body)
         return 200, self.events[namespace, name]
+
+
+def references(owner: str) -> list[dict[str, Any]]:
+    """The owner that looks after an object, behind one that doesn't."""
+    if not owner:
+        return []
+    version, kind, name = owner.split()
+    bystander = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "c"}
+    return [bystander, {"apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": True}]
 
 
 def status(code: int, message: str) -> tuple[int, dict[str, Any]]:

@@ -24,9 +24,10 @@ def state(status=True, reason="RtHog"):
     return {"status": status, "reason": reason, "message": "m", "since": WALL}
 
 
-def job(conditions=None, events=(), taint=None):
+def job(conditions=None, events=(), taint=None, names=None):
     specs = [event.to_json() for event in events]
-    return {"node": "node-1", "conditions": {**UNKNOWN, **(conditions or {})}, "events": specs, "taint": taint}
+    wanted = {"events": specs, "taint": taint, "names": names}
+    return {"node": "node-1", "conditions": {**UNKNOWN, **(conditions or {})}, **wanted}
 
 
 @pytest.fixture

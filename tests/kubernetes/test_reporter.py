@@ -137,3 +137,84 @@ def test_the_cost_of_observing(reporter, api):
         each.observe(tick_at(second), rows, [])
         costs.append(time.thread_time_ns() - began)
     assert sorted(costs)[len(costs) // 2] < 300_000
+
+
+def pods_of(*uids):
+    return {"processes": [{"pod": list(uids)}], **CALM}
+
+
+def lists(api):
+    return sum(path == "/api/v1/pods" for _, path in api.requests)
+
+
+def test_owners_and_labels_come_with_the_first_report(reporter, api):
+    api.add_pod("prod/db-0", "uid-db", "apps/v1 StatefulSet db")
+    each, labels = reporter(), []
+    each.on_labels = labels.append
+    each.observe(tick_at(1), pods_of("uid-db", None), [])
+    sent(each)
+    assert each.pod_owners.of("uid-db") == "statefulset/db"
+    assert [known.name for known in each.pod_owners.take(10)] == ["prod/db-0"]
+    each.observe(tick_at(2), CALM, [])
+    assert labels == [{"zone": "a", "instance-type": "m5.large"}]
+    for second in range(3, 60):
+        each.observe(tick_at(second), pods_of("uid-db"), [])
+    assert each.outbox.pending == 0 and lists(api) == 1
+
+
+def test_new_pods_are_asked_for_together_and_at_a_bounded_rate(reporter, api):
+    each = reporter()
+    each.observe(tick_at(1), CALM, [])
+    sent(each)
+    rounds = []
+    for second in range(2, 1700):
+        # A pod that comes and goes each second: the API has none of them.
+        delivered = each.outbox.delivered
+        each.observe(tick_at(second), pods_of(f"uid-{second}"), [])
+        if each.outbox.pending or each.outbox.delivered > delivered:
+            rounds.append(second)
+            until("it is asked", lambda before=delivered: each.outbox.delivered > before)
+    assert rounds[0] == 12, "pods that come within ten seconds are one question"
+    assert len(rounds) <= module.NAMES_BURST + 1700 // 600 + 1
+    assert lists(api) == 1 + len(rounds)
+
+
+def test_a_pod_that_the_first_list_had_is_not_asked_for(reporter, api):
+    api.add_pod("prod/db-0", "uid-db", "apps/v1 StatefulSet db")
+    each = reporter()
+    each.observe(tick_at(1), CALM, [])
+    each.observe(tick_at(2), pods_of("uid-db"), [])
+    sent(each)
+    for second in range(3, 40):
+        each.observe(tick_at(second), CALM, [])
+    assert lists(api) == 1
+
+
+def test_names_are_retried_with_the_job_and_denials_with_the_heartbeat(reporter, api):
+    api.add_pod("prod/db-0", "uid-db", "apps/v1 StatefulSet db")
+    # The node, its patch; then the list fails.
+    original, failures = api.answer, [failing(500), failing(429, Retry_After="0"), broken]
+
+    def answer(method, path, query, body):
+        if path == "/api/v1/pods" and failures:
+            return 503, {"kind": "Status", "code": 503, "message": failures.pop() and "made by the test"}
+        return original(method, path, query, body)
+
+    api.answer = answer
+    each = reporter()
+    each.observe(tick_at(1), CALM, [])
+    until("the owner", lambda: "uid-db" in each.pod_owners)
+    sent(each)
+    api.denied = {"LIST pods"}
+    api.add_pod("prod/new-0", "uid-new", "apps/v1 StatefulSet new")
+    each.observe(tick_at(2), pods_of("uid-new"), [])
+    asked = lists(api)
+    each.observe(tick_at(13), CALM, [])
+    until("it is asked", lambda: lists(api) > asked)
+    sent(each)
+    for second in range(14, 1700):
+        each.observe(tick_at(second), pods_of("uid-new"), [])
+    assert lists(api) == asked + 1
+    api.denied = set()
+    each.observe(tick_at(1801), CALM, [])
+    until("the heartbeat asks again", lambda: each.pod_owners.of("uid-new") == "statefulset/new")

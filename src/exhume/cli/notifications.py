@@ -3,7 +3,7 @@
 import importlib.util
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,8 @@ from exhume.model.settings import KUBERNETES, TAINT, WEBHOOK_TOKEN_FILE, Notific
 
 if TYPE_CHECKING:
     from exhume.collect.loop import TickObserver
+    from exhume.collect.sources.pod_owners import PodOwners
+    from exhume.kubernetes.reporter import KubernetesReporter
     from exhume.notify.incidents import Notifier
     from exhume.notify.report import Sink
 
@@ -30,6 +32,17 @@ class Notifications:
 
     notifier: "Notifier | None" = None
     observers: "tuple[TickObserver, ...]" = ()
+    kubernetes: "KubernetesReporter | None" = None
+
+    @property
+    def pod_owners(self) -> "PodOwners | None":
+        """What the cluster's API says of pods, as it becomes known."""
+        return self.kubernetes.pod_owners if self.kubernetes is not None else None
+
+    def on_labels(self, take: "Callable[[Mapping[str, str]], None]") -> None:
+        """Call `take`, in the recorder's thread, with the node's labels as the API has them."""
+        if self.kubernetes is not None:
+            self.kubernetes.on_labels = take
 
     def start(self, on_cause: Callable[[str], None] | None = None) -> None:
         """Report from now on; `on_cause` gets the cause of each incident that was diagnosed."""
@@ -64,6 +77,7 @@ def notifications_for(
             WebhookSink(settings.webhook, settings.webhook_format, settings.webhook_token_file, settings.webhook_token)
         )
     observers: list[TickObserver] = []
+    reporter = None
     if settings.kubernetes:
         from exhume.kubernetes.reporter import KubernetesReporter
         from exhume.kubernetes.taint import TaintPolicy
@@ -76,7 +90,7 @@ def notifications_for(
         observers.append(reporter)
     notifier = Notifier(node, sinks, ChildDiagnosis(directory))
     try:
-        yield Notifications(notifier, (*observers, notifier))
+        yield Notifications(notifier, (*observers, notifier), reporter)
     finally:
         notifier.close(GRACE_S)
 

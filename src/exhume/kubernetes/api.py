@@ -21,6 +21,7 @@ from lightkube.resources.core_v1 import Event, Node
 from lightkube.types import PatchType
 
 from exhume.kubernetes.conditions import QUIET, ConditionType
+from exhume.kubernetes.names import NameReader, labels_of
 from exhume.kubernetes.taint import TAINT_KEY, ZONE_LABEL, may_have_taint, taint_added
 from exhume.model.clock import NANOS
 
@@ -37,7 +38,7 @@ DENIED_RETRY_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A part of the job (`conditions`, `events`, `taint`) that failed."""
+    """A part of the job (`conditions`, `events`, `taint`, `names`) that failed."""
 
     part: str
     text: str
@@ -47,12 +48,17 @@ class Problem:
 
 @dataclass(slots=True)
 class JobResult:
-    """What came of a job, and the conditions as the API has them now."""
+    """What came of a job, and the conditions as the API has them now. `pods` are new ones (uid, name, owner), with
+    `pods_left` for the next job; `labels` are None where they were not read."""
 
     problems: list[Problem] = field(default_factory=list)
     conditions: dict[str, dict[str, Any]] = field(default_factory=dict)
     events_done: list[str] = field(default_factory=list)
     tainted: bool | None = None
+    labels: dict[str, str] | None = None
+    pods: list[tuple[str, str, str]] = field(default_factory=list)
+    pods_left: int = 0
+    names_done: bool = False
 
 
 class Reporter:
@@ -68,6 +74,7 @@ class Reporter:
             ("conditions", lambda: self._conditions(job["conditions"])),
             ("events", lambda: self._events(job["events"])),
             ("taint", lambda: self._taint(job["taint"])),
+            ("names", lambda: self._names(job["names"])),
         ]
         for name, part in parts:
             if not self._attempt(name, part):
@@ -102,7 +109,8 @@ class Reporter:
     def _note_refusal(self, part: str, code: int, message: str, response: httpx2.Response | None) -> None:
         after = _retry_after(response)
         if code in DENIED:
-            may_not = f"the service account may not change {part} ({code}: {message[:200]})"
+            verb = "read" if part == "names" else "change"
+            may_not = f"the service account may not {verb} {part} ({code}: {message[:200]})"
             text = f"{may_not}; grant what docs/kubernetes-conditions.md lists"
             self.result.problems.append(Problem(part, text, part == "conditions", max(after, DENIED_RETRY_S)))
         elif code == NOT_FOUND and part == "conditions":
@@ -116,6 +124,7 @@ class Reporter:
     def _conditions(self, wanted: Mapping[str, Mapping[str, Any] | None]) -> None:
         """Patch the conditions. What is not known here yet stays as it is where it is set, and is cleared where not."""
         node = self._client.get(Node, self._name)
+        self.result.labels = labels_of(node)
         there = {each.type: each for each in (node.status.conditions if node.status else None) or ()}
         now = datetime.now(UTC)
         patch = []
@@ -208,6 +217,17 @@ class Reporter:
             )
             return
         self.result.tainted = True
+
+    def _names(self, wanted: Mapping[str, Any] | None) -> None:
+        if wanted is None:
+            return
+        reader = NameReader(self._client, self._name)
+        try:
+            self.result.pods_left = reader.read(frozenset(wanted["known"]))
+            self.result.names_done = True
+        finally:
+            # What was found before a fault is of use.
+            self.result.pods = [tuple(each) for each in reader.found]
 
     def _has_room(self, node: Node, share: float, *, joins: bool) -> bool:
         zone = ((node.metadata.labels if node.metadata else None) or {}).get(ZONE_LABEL)

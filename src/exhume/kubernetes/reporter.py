@@ -1,12 +1,14 @@
-"""The recorder's side of the Kubernetes API: keeps the newest state, and starts a child when that has changed."""
+"""The recorder's side of the Kubernetes API: keeps the newest state, and starts a child when that has changed, or when
+pods turn up whose owners are not known."""
 
 import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from exhume.collect.sources.pod_owners import PodOwner, PodOwners
 from exhume.kubernetes.conditions import Conditions, ConditionType
 from exhume.kubernetes.events import EventSpec, events_of
 from exhume.kubernetes.taint import TaintPolicy, TaintState
@@ -25,6 +27,33 @@ LONGEST_WAIT_S = 120.0
 # Shows that the recorder lives, and brings the conditions back to a node that was registered again.
 HEARTBEAT_NS = 1800 * NANOS
 MAX_EVENTS = 32
+# A child costs a third of a second of CPU: pods that come together are asked for together, and after some children
+# only one in ten minutes is started for names alone.
+NAMES_WAIT_NS, NAMES_EVERY_NS, NAMES_BURST = 10 * NANOS, 600 * NANOS, 3
+# Pods that the API did not list: gone by then, or another cluster's.
+MAX_UNLISTED = 1024
+
+
+class NamesPace:
+    """When the API is asked for names: soon after a new pod, within a rate. Times are monotonic nanoseconds."""
+
+    def __init__(self) -> None:
+        self._tokens = float(NAMES_BURST)
+        self._filled = 0
+        self._since: int | None = None
+
+    def due(self, wanted: bool, now: int) -> bool:
+        """Whether to ask now, for what has been wanted for a while."""
+        self._tokens = min(float(NAMES_BURST), self._tokens + (now - self._filled) / NAMES_EVERY_NS)
+        self._filled = now
+        if not wanted:
+            self._since = None
+            return False
+        self._since = now if self._since is None else self._since
+        if now - self._since < NAMES_WAIT_NS or self._tokens < 1.0:
+            return False
+        self._tokens, self._since = self._tokens - 1.0, None
+        return True
 
 
 class KubernetesReporter:
@@ -48,6 +77,15 @@ class KubernetesReporter:
         self._beat: int | None = None
         self._now = 0
         self._noted: set[str] = set()
+        # Filled in the thread of the outbox, recorded in the recorder's.
+        self.pod_owners = PodOwners()
+        self.on_labels: Callable[[Mapping[str, str]], None] = lambda labels: None
+        self._labels: dict[str, str] | None = None
+        self._names_pace = NamesPace()
+        self._names_wanted = self._names_done = False
+        self._new_pods: set[str] = set()
+        self._pods_left = 0
+        self._unlisted: dict[str, None] = {}
         self.outbox: Outbox[None] = Outbox(
             "--kubernetes",
             self._send,
@@ -68,7 +106,7 @@ class KubernetesReporter:
         with self._lock:
             changed = self._beat is None or tick.end - self._beat >= HEARTBEAT_NS
             if changed:
-                self._beat = tick.end
+                self._beat, self._names_wanted = tick.end, True
             self._now = tick.end
             self.conditions.observe(rows, tick.end)
             for columns in rows.get("events", ()):
@@ -79,6 +117,12 @@ class KubernetesReporter:
             if self._taint is not None:
                 starved = self.conditions.states[ConditionType.CPU_STARVED]
                 changed |= self._taint.observe(starved is not None and starved.status, tick.end)
+            self._take_pods(rows)
+            if self._names_pace.due(bool(self._new_pods or self._pods_left), tick.end):
+                self._names_wanted = changed = True
+            labels, self._labels = self._labels, None
+        if labels is not None:
+            self.on_labels(labels)
         if changed:
             self.outbox.put(None)
 
@@ -89,6 +133,14 @@ class KubernetesReporter:
             self._events += events_of(report)
         self.outbox.put(None)
 
+    def _take_pods(self, rows: Mapping[str, Sequence[Columns]]) -> None:
+        """Find the pods of processes and containers that the API was not asked for yet."""
+        tables = (columns for table in ("processes", "events") for columns in rows.get(table, ()))
+        pods = {pod for columns in tables for pod in columns.get("pod") or () if pod}
+        if pods or self._new_pods:
+            self._new_pods |= pods - self._unlisted.keys()
+            self._new_pods = {pod for pod in self._new_pods if pod not in self.pod_owners}
+
     def _job(self) -> dict[str, Any]:
         with self._lock:
             conditions = {str(type_): state and state.to_json() for type_, state in self.conditions.states.items()}
@@ -97,14 +149,30 @@ class KubernetesReporter:
                 wanted = self._taint.wanted if self._taint_known else None
                 taint = {"wanted": wanted, "effect": self._policy.effect, "share": self._policy.share}
             events = [event.to_json() for event in self._events]
-        return {"node": self._node, "conditions": conditions, "events": events, "taint": taint}
+            names = None
+            if self._names_wanted:
+                names = {"known": self.pod_owners.pods}
+                self._unlisted |= dict.fromkeys(self._new_pods)
+                self._unlisted = dict(list(self._unlisted.items())[-MAX_UNLISTED:])
+                self._names_wanted = False
+                self._new_pods.clear()
+        return {"node": self._node, "conditions": conditions, "events": events, "taint": taint, "names": names}
 
     def _send(self, _: None) -> Delivery:
         """Start the child with the newest state."""
+        job = self._job()
+        self._names_done = job["names"] is None
+        delivery = self._run(job)
+        if not self._names_done:
+            with self._lock:
+                self._names_wanted = True
+        return delivery
+
+    def _run(self, job: Mapping[str, Any]) -> Delivery:
         try:
             done = run_child(
                 isolated_python("exhume.kubernetes.api"),
-                json.dumps(self._job()).encode(),
+                json.dumps(job).encode(),
                 timeout_s=CHILD_TIMEOUT_S,
                 cancel=self._cancel,
                 environment=child_environment(),
@@ -135,6 +203,12 @@ class KubernetesReporter:
                 self._taint_known = True
                 if tainted and not known:
                     self._taint.adopt(now)
+            if result["labels"] is not None:
+                self._labels = dict(result["labels"])
+            self.pod_owners.learn(PodOwner(*each) for each in result["pods"])
+            self._pods_left = result["pods_left"]
+            # What is denied is asked for again with the heartbeat.
+            self._names_done |= result["names_done"] or "names" in dropped
         for each in problems:
             if not each["retry"] and each["text"] not in self._noted and len(self._noted) < MAX_EVENTS:
                 self._noted.add(each["text"])

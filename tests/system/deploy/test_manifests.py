@@ -60,10 +60,12 @@ def test_only_recordings_can_be_written() -> None:
     assert writable == {("recorder", "recordings"), ("recorder", "tmp"), ("page", "tmp")}
 
 
-def test_the_recorder_may_not_read_or_change_workloads() -> None:
+def test_the_recorder_may_read_owners_and_change_no_workload() -> None:
     role = by_name(kustomized())["ClusterRole", "exhume"]
     granted = {(resource, verb) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]}
-    assert granted == {("nodes", "get"), ("nodes/status", "patch"), ("events", "create"), ("events", "patch")}
+    owners = {("pods", "list"), ("replicasets", "get"), ("jobs", "get"), ("rayclusters", "get")}
+    events = {("events", verb) for verb in ("create", "get", "patch")}
+    assert granted == {("nodes", "get"), ("nodes/status", "patch"), *events, *owners}
 
 
 def test_arguments_and_variables_are_known_to_the_program() -> None:

@@ -22,6 +22,7 @@ RULES = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "get", "patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
 ]
 
 

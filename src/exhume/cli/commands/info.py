@@ -45,6 +45,8 @@ def info_lines(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: 
     state = "" if sealed else " (not sealed: the recorder was stopped; the next one seals it)"
     yield "recording", f"{info.directory}{' (being recorded now)' if live else state}"
     yield "node", f"{facts.node}, {count(facts.cores, 'core')}, Linux {facts.kernel} on {facts.arch}"
+    if facts.labels:
+        yield "labels", ", ".join(f"{name}={value}" for name, value in facts.labels.items())
     if info.span is None:
         yield "span", "nothing recorded yet"
     else:
