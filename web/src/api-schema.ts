@@ -66,6 +66,7 @@ export interface Culprit {
   function: string | null;
   container_name: string | null;
   pod_name: string | null;
+  owner: string | null;
 }
 
 /** The answer of `/api/diagnosis`: the JSON of `exhume diagnose`, with every time as a number too. */
@@ -83,6 +84,7 @@ export interface Diagnosis {
   blind_spots: string[];
   accounting: Accounting | null;
   failures: JobFailure[];
+  labels: Record<string, string>;
 }
 
 /** `exhume diagnose --html`. Where there is no flame graph, `no_flame` says why. */
@@ -383,6 +385,7 @@ export interface ProcessShape {
   container_name: string | null;
   pod: string | null;
   pod_name: string | null;
+  owner: string | null;
   cgroup: string | null;
   share: number;
   seconds: number;
@@ -415,6 +418,7 @@ export interface RecordingShape {
   state: "empty" | "young" | "ready";
   hint: string;
   node: string;
+  labels: Record<string, string>;
   kernel: string;
   arch: string;
   boot: string;

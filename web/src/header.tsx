@@ -39,6 +39,11 @@ function Facts({ of }: { of: RecordingInfo }): JSX.Element {
           <strong>{of.node}</strong>
         </li>
       )}
+      {Object.entries(of.labels).map(([name, value]) => (
+        <li key={name} class="less" title={`label of the node: ${name}`}>
+          {name} {value}
+        </li>
+      ))}
       {of.cores > 0 && <li>{plural(of.cores, "core")}</li>}
       {of.kernel && <li class="less">Linux {of.kernel}</li>}
       <li>{whole ? recordedLabel(whole, of.gaps) : "nothing recorded yet"}</li>

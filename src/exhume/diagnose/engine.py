@@ -86,6 +86,7 @@ def diagnose(
         symptoms=[symptom.link for symptom in symptoms],
         accounting=head.ledger.accounting() if len(head.case.now("cpu")) else None,
         failures=explained_failures(recording, findings),
+        labels=recording.facts.labels,
     )
 
 

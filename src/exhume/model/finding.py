@@ -115,7 +115,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The process, cgroup, core and function that took the CPU time, as far as they are known."""
+    """The process, cgroup, core and function that took the CPU time, as far as they are known. `owner` is what keeps
+    its pod alive (`deployment/web`)."""
 
     cpu: int | None = None
     pid: int | None = None
@@ -127,6 +128,7 @@ class Culprit:
     function: str | None = None
     container_name: str | None = None
     pod_name: str | None = None
+    owner: str | None = None
 
     @property
     def process(self) -> Entity | None:
@@ -376,7 +378,7 @@ class Diagnosis:
     time, `focus` the part of it that the findings are about, `baseline` the calm time that it was compared with, empty
     where there is none (wall nanoseconds, half-open). `symptoms` are listed whether a cause explains them or not.
     `accounting` says where the time of the focus went; None where nothing was recorded. `failures` are those of jobs
-    that the findings explain."""
+    that the findings explain. `labels` are the node's (zone, pool)."""
 
     node: str
     window: tuple[int, int]
@@ -389,6 +391,7 @@ class Diagnosis:
     symptoms: list[Link] = field(default_factory=list)
     accounting: Accounting | None = None
     failures: list[JobFailure] = field(default_factory=list)
+    labels: dict[str, str] = field(default_factory=dict)
 
     def seen_from(self, here: str) -> "Diagnosis":
         """The same with the node's name on each command that has to be run there, where `here` is another node."""

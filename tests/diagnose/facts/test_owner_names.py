@@ -71,6 +71,29 @@ def test_the_owner_of_a_throttled_pod_is_in_the_command(tmp_path: Path) -> None:
         assert places == {"raise-pod-limit": None, "raise-cgroup-quota": node}
 
 
+def test_the_owner_that_the_api_named_counts_more_than_that_of_labels(tmp_path: Path) -> None:
+    scene = throttled(f"{POD_GROUP}/{ID}", **NAMES)
+    told = {"pod": UID, "pod_name": "shop/cart-0"}
+    owner = "postgres.example.dev/cart"
+    scene.event(1, "pod-owner", "belongs", "info", source="kubernetes", owner=owner, **told)
+    scene.event(2, "container-start", "started", "info", source="cri", owner="statefulset/cart", container=ID, **told)
+    top = of(judged_recording(scene.write(tmp_path), scene.window), "cfs-throttling")
+    assert top.culprit.owner == owner
+    (raising,) = [each for each in top.remedies if each.id == "raise-pod-limit"]
+    assert (raising.action, raising.command) == ("run", "kubectl -n shop edit postgres.example.dev cart")
+
+
+def test_a_pod_is_named_by_the_api_alone(tmp_path: Path) -> None:
+    """Where kubelet's directories can't be read and the runtime's socket is not there."""
+    scene = hogged()
+    told = {"pod": UID, "pod_name": "shop/cart-0", "owner": "raycluster.ray.io/cart"}
+    scene.event(1, "pod-owner", "belongs", "info", source="kubernetes", **told)
+    top = of(judged_recording(scene.write(tmp_path), scene.window), "user-hog")
+    assert (top.culprit.pod_name, top.culprit.owner) == ("shop/cart-0", "raycluster.ray.io/cart")
+    (link,) = [link for link in top.chain if link.code == "owner.runs-in"]
+    assert link.text == "trainer (pid 77) runs in pod shop/cart-0, of raycluster shop/cart"
+
+
 def test_a_container_that_is_gone_is_named_by_its_events(tmp_path: Path) -> None:
     scene = throttled(f"{POD_GROUP}/{ID}")
     told = {"container": ID, "container_name": "shop/cart-7f8d9c4bd5-x2c4v/web", "pod": UID}

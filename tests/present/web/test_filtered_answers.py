@@ -98,6 +98,9 @@ def test_a_pod_goes_by_its_name_and_its_id(tmp_path):
     scene.row("processes", 0, pid=8, comm="worker", container=first, pod=uid)
     scene.row("processes", 0, pid=9, comm="pause", container=second, pod=uid, pod_name="shop/cart-0")
     scene.row("processes", 0, pid=10, comm="host")
+    known = {"pod": uid, "pod_name": "shop/cart-0"}
+    scene.event(1, "pod-owner", "belongs", "info", source="kubernetes", owner="cartservice.example.dev/cart", **known)
+    scene.event(2, "container-start", "", "info", source="cri", owner="statefulset/cart", container=first, **known)
     scene.write(tmp_path / "r")
     with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
 
@@ -117,6 +120,9 @@ def test_a_pod_goes_by_its_name_and_its_id(tmp_path):
         for query in ("container=shop/cart-0/web", f"container={first[:12]}"):
             assert ran(query) == web, query
         assert ran("pod=cart-00") == ran("pod=web") == []
+        owned = [(each["pid"], each["owner"]) for each in client.get("/api/processes").json()["processes"]]
+        # Which the API says, not the labels of a container.
+        assert owned == [(pid, "cartservice.example.dev/cart") for pid in (7, 8, 9)] + [(10, None)]
         svg = client.get("/api/export/svg?pod=shop/cart-0").text
         assert "pod shop/cart-0" in svg and "app" in svg and "host" not in svg
 

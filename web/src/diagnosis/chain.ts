@@ -70,6 +70,7 @@ export function culpritFacts(culprit: Culprit): [string, string][] {
     ["cgroup", culprit.cgroup],
     ["container", nameAndId(culprit.container_name, culprit.container)],
     ["pod", nameAndId(culprit.pod_name, culprit.pod)],
+    ["owner", culprit.owner],
   ];
   return facts.flatMap(([name, value]): [string, string][] => (value === null ? [] : [[name, String(value)]]));
 }

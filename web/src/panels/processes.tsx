@@ -97,6 +97,12 @@ function Where({ of }: { of: ProcessUse }): JSX.Element {
           >
             <bdi>{of.pod_name ?? of.pod}</bdi>
           </button>
+          {of.owner && (
+            <>
+              {" "}
+              of <bdi>{of.owner}</bdi>
+            </>
+          )}
         </span>
       )}
       {!of.cmdline && !container && <span class="muted">{unnamed(of)}</span>}

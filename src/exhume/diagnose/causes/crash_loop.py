@@ -203,7 +203,7 @@ def _of_cgroups(case: Case, series: Series, restarts: list[Restarts]) -> Loop | 
     others.sort(key=lambda each: not each.is_container)
     main = next((known for known in inside if known.cmdline), inside[0] if inside else None)
     found = next(iter((*units, *others)), None)
-    owner = _pod_of(found) or owner_of(case, paths[-1])
+    owner = _pod_of(case, found) or owner_of(case, paths[-1])
     owner = owner if owner.pod is not None and not units else CgroupOwner()
     return Loop(series, found, main, tuple(commands.values()), owner)
 
@@ -216,7 +216,7 @@ def _of_restarts(case: Case, restarts: Restarts) -> Loop:
     known = next((each for each in reversed(own) if each.cmdline), own[-1] if own else None)
     commands = tuple(each.cmdline for each in own if each.cmdline)
     supervisor, pids = _family(case, restarts.name, failed) if restarts.is_program else (None, frozenset())
-    return Loop(None, restarts, known, commands, _pod_of(restarts), pids, supervisor)
+    return Loop(None, restarts, known, commands, _pod_of(case, restarts), pids, supervisor)
 
 
 def _family(case: Case, name: str, failed: set[int]) -> tuple[int | None, frozenset[int]]:
@@ -243,7 +243,7 @@ def _ancestors(pid: int, parents: Mapping[int, int]) -> list[int]:
     return found
 
 
-def _pod_of(restarts: Restarts | None) -> CgroupOwner:
+def _pod_of(case: Case, restarts: Restarts | None) -> CgroupOwner:
     """The newest container that ended, with its pod and what keeps that alive; empty where it is in none."""
     if restarts is None or not restarts.is_container:
         return CgroupOwner()
@@ -252,7 +252,7 @@ def _pod_of(restarts: Restarts | None) -> CgroupOwner:
     container, pod, name, owner, image = newest
     if pod is None or name is None:
         return CgroupOwner()
-    workload = Workload.parse(name, owner)
+    workload = Workload.parse(name, case.pod_owners.get(pod, owner))
     return CgroupOwner(container, pod=pod, image=image, pod_name=name, name_in_pod=restarts.name, workload=workload)
 
 

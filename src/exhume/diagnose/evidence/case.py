@@ -12,6 +12,7 @@ from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.diagnose.evidence.samples import Names, Samples
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Culprit
+from exhume.model.tables import POD_OWNER
 from exhume.store.read.recording import Recording
 
 if TYPE_CHECKING:
@@ -200,8 +201,9 @@ class Case:
 
     @cached_property
     def pod_owners(self) -> dict[str, str]:
-        """What keeps pods alive (`deployment/web`) by uid, from events of containers."""
-        return self.recorded("events", NAMES_S).pairs("pod", "owner")
+        """What keeps pods alive (`deployment/web`) by uid, from events of containers; the cluster's API knows best."""
+        events = self.recorded("events", NAMES_S)
+        return events.pairs("pod", "owner") | events.matching("kind", POD_OWNER).pairs("pod", "owner")
 
     @cached_property
     def names_in_pods(self) -> dict[str, str]:

@@ -58,7 +58,7 @@ class CgroupOwner:
     @property
     def workload_label(self) -> str | None:
         """What keeps its pod alive; None where that is not known, or is the pod itself."""
-        known = self.workload is not None and self.workload.kind is not WorkloadKind.POD
+        known = self.workload is not None and self.workload.kind != WorkloadKind.POD
         return str(self.workload) if known else None
 
     @property
@@ -211,11 +211,14 @@ def with_names(case: Case, finding: Finding) -> Finding:
     pod, container = culprit.pod or "", culprit.container or ""
     docker = case.container_names.get(container)
     name = case.names_in_pods.get(container, docker.name if docker is not None else None)
-    culprit = replace(culprit, container_name=name, pod_name=case.pod_names.get(pod))
+    owner = _with_pod(case, CgroupOwner(pod=culprit.pod, name_in_pod=case.names_in_pods.get(container)))
+    reference = owner.workload.reference if owner.workload_label and owner.workload is not None else None
+    culprit = replace(culprit, container_name=name, pod_name=case.pod_names.get(pod), owner=reference)
     named = culprit.pod_name is not None and finding.names(culprit.pod_name, EntityKind.POD)
     chain = finding.chain
     if culprit.pod_name is not None and culprit.comm is not None and not named:
         values = {"who": culprit.process, "container": culprit.container_name, "pod": culprit.pod_name}
+        values |= {"workload": owner.workload_label}
         code = "owner.runs-in"
         text = messages.render(code, values)
         link = Link(Role.CULPRIT, case.focus.since, text, _quote_name(case, culprit), code, culprit.entities)

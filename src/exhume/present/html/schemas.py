@@ -52,6 +52,7 @@ class Culprit(TypedDict):
     function: str | None
     container_name: str | None
     pod_name: str | None
+    owner: str | None
 
 
 class Remedy(TypedDict):
@@ -175,6 +176,7 @@ class Diagnosis(TypedDict):
     blind_spots: list[str]
     accounting: Accounting | None
     failures: list[JobFailure]
+    labels: dict[str, str]
 
 
 class PackedCores(CoresHeader):

@@ -22,7 +22,7 @@ from exhume.store.read.index import Segment, Skipped
 from exhume.store.read.profile import ProfileFilter, check_stack_regex
 from exhume.store.read.progress import reader_threads, track
 from exhume.store.read.reader import count_rows
-from exhume.store.read.recording import Recording
+from exhume.store.read.recording import RecordedPod, Recording, merge_pods
 
 MAX_BYTES = 16 << 20
 # Counted for a value that does not say how large it is.
@@ -135,6 +135,11 @@ class RecordingHandle:
         recording = self.recording()
         names = self.cache.get(recording.segments, "container names", recording.container_names_of)
         return {number: name for each in names for number, name in each.items()}
+
+    def pods(self) -> dict[str, RecordedPod]:
+        """Names and owners of pods by their uids, from the whole recording."""
+        recording = self.recording()
+        return merge_pods(self.cache.get(recording.segments, "pods", recording.pods_of))
 
     def marks(self) -> list[EventView]:
         """The incident marks of the recorder, in order."""

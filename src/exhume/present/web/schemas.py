@@ -83,6 +83,7 @@ class RecordingShape(Span):
     state: Literal["empty", "young", "ready"]
     hint: str
     node: str
+    labels: dict[str, str]
     kernel: str
     arch: str
     boot: str
@@ -249,6 +250,7 @@ class ProcessShape(TypedDict):
     container_name: str | None
     pod: str | None
     pod_name: str | None
+    owner: str | None
     cgroup: str | None
     share: float
     seconds: float

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from exhume.present.web.handle import BoundQuery, RecordingHandle
 from exhume.present.web.params import ProcessesParams, Refusal
 from exhume.present.web.schemas import ProcessesShape, ProcessShape, Reply, json_reply
+from exhume.store.read.recording import RecordedPod
 from exhume.store.read.stacks import factorize, unique_inverse
 
 Ints = npt.NDArray[np.int64]
@@ -35,7 +36,7 @@ def processes(handle: RecordingHandle, params: ProcessesParams) -> Reply:
     for _, rows in query.recording.samples(query.window, query.filter, ["comm", "pid", "cpu", "weight_us"]):
         sums.add(rows)
     sums.fold()
-    known = _Known(query.recording.read("processes", query.window, _COLUMNS), handle.container_names)
+    known = _Known(query.recording.read("processes", query.window, _COLUMNS), handle.container_names, handle.pods)
     total = int(sums.weights.sum())
     by_process, left_out = _rank(sums.keys >> _CPU_BITS, sums, params.limit)
     container, containers = known.containers_of(sums.keys >> _CPU_BITS & _PIDS)
@@ -98,7 +99,12 @@ class _Sums:
 class _Known:
     """The newest row of each process (a pid is used again), with the names of its container and pod."""
 
-    def __init__(self, rows: pa.Table, container_names: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        rows: pa.Table,
+        container_names: Callable[[], Mapping[str, str]],
+        pods: Callable[[], Mapping[str, RecordedPod]],
+    ) -> None:
         rows = rows.sort_by("time")
         pids = rows.column("pid").to_numpy()
         # The last one of equal pids.
@@ -110,6 +116,9 @@ class _Known:
         if unnamed - self._names["container"].keys():
             # Names of Docker's may have been logged long before this window.
             self._names["container"] = {**container_names(), **self._names["container"]}
+        in_pods = any(pc.unique(self._rows.column("pod")).to_pylist())
+        self._pods = pods() if in_pods else {}
+        self._names["pod"] = {uid: pod.name for uid, pod in self._pods.items()} | self._names["pod"]
 
     def row(self, pid: int) -> dict[str, Any]:
         """What is known of a process; nothing where it was not recorded."""
@@ -136,6 +145,8 @@ class _Known:
         row: dict[str, Any] = self._rows.slice(place, 1).to_pylist()[0]
         for kind, names in self._names.items():
             row[f"{kind}_name"] = names.get(row[kind])
+        known = self._pods.get(row["pod"] or "")
+        row["owner"] = known.owner if known is not None else None
         return row
 
 
@@ -180,6 +191,7 @@ def _shape(
         "container_name": known.get("container_name"),
         "pod": known.get("pod"),
         "pod_name": known.get("pod_name"),
+        "owner": known.get("owner"),
         "cgroup": known.get("cgroup"),
         "share": round(used / max(1, total), 5),
         "seconds": round(used / 1e6, 3),
