@@ -13,6 +13,7 @@ from exhume.model.settings import METRICS, METRICS_TOKEN, OTLP, Setting, is_loop
 
 if TYPE_CHECKING:
     from exhume.cli.recorder import NodeRecorder
+    from exhume.collect.sources.job_events import EventInbox
     from exhume.present.metrics.observer import MetricsObserver
     from exhume.present.metrics.server import MetricsServer
 
@@ -45,6 +46,12 @@ def metrics_options(options: Namespace) -> MetricsOptions | None:
     return MetricsOptions(host, port, None if token in ("", "none") else token)
 
 
+def takes_events(options: Namespace) -> bool:
+    """Whether events of jobs are taken next to the metrics: not from everyone who reaches a port of the network."""
+    chosen = metrics_options(options)
+    return chosen is not None and (chosen.token is not None or is_loopback(chosen.host))
+
+
 def check_metrics_options(options: Namespace) -> None:
     """Raise UsageError for settings that make no sense."""
     metrics_options(options)
@@ -52,8 +59,11 @@ def check_metrics_options(options: Namespace) -> None:
 
 
 @contextmanager
-def observe_metrics(options: Namespace, recorder: "NodeRecorder") -> Iterator["MetricsObserver | None"]:
-    """Serve and push metrics of the recorder where that is requested; yields what has to observe its ticks."""
+def observe_metrics(
+    options: Namespace, recorder: "NodeRecorder", posted: "EventInbox | None" = None
+) -> Iterator["MetricsObserver | None"]:
+    """Serve and push metrics of the recorder where that is requested; yields what has to observe its ticks. Events that
+    clients post go into the inbox."""
     chosen, collector = metrics_options(options), value_of(options, OTLP)
     if chosen is None and collector is None:
         yield None
@@ -65,7 +75,7 @@ def observe_metrics(options: Namespace, recorder: "NodeRecorder") -> Iterator["M
     observer = MetricsObserver(recorder.facts, lambda: 0 if memory is None else memory.hierarchy_id)
     with ExitStack() as running:
         if chosen is not None:
-            running.callback(_serve(chosen, observer).close)
+            running.callback(_serve(chosen, observer, posted).close)
         if collector is not None:
             from exhume.present.metrics.otlp import OtlpPusher
 
@@ -75,12 +85,12 @@ def observe_metrics(options: Namespace, recorder: "NodeRecorder") -> Iterator["M
         yield observer
 
 
-def _serve(chosen: MetricsOptions, observer: "MetricsObserver") -> "MetricsServer":
+def _serve(chosen: MetricsOptions, observer: "MetricsObserver", posted: "EventInbox | None") -> "MetricsServer":
     from exhume.present.metrics.exposition import RenderedMetrics
     from exhume.present.metrics.server import Access, MetricsServer
 
     access = Access(chosen.token, only_local_names=chosen.token is None and is_loopback(chosen.host))
-    server = MetricsServer(chosen.host, chosen.port, RenderedMetrics(observer.read), access)
+    server = MetricsServer(chosen.host, chosen.port, RenderedMetrics(observer.read), access, posted)
     if server.problem is not None:
         _log.warning("%s", server.problem)
     server.start()

@@ -11,6 +11,7 @@ from contextlib import suppress
 import pytest
 from tests.present.metrics.ticks import Watched, cpu
 
+from exhume.collect.sources.job_events import EventInbox
 from exhume.present.metrics import server as server_module
 from exhume.present.metrics.exposition import OPENMETRICS_TYPE, PLAIN_TYPE, RenderedMetrics
 from exhume.present.metrics.server import MOST_CONNECTIONS, Access, MetricsServer
@@ -23,9 +24,9 @@ def served() -> Iterator[MetricsServer]:
     yield from serving()
 
 
-def serving(access: Access | None = None) -> Iterator[MetricsServer]:
+def serving(access: Access | None = None, inbox: EventInbox | None = None) -> Iterator[MetricsServer]:
     watched = Watched().tick(cpu=cpu(*[{"system": 1000}] * 96))
-    server = MetricsServer("127.0.0.1", 0, RenderedMetrics(watched.observer.read), access)
+    server = MetricsServer("127.0.0.1", 0, RenderedMetrics(watched.observer.read), access, inbox)
     assert server.problem is None
     server.start()
     try:

@@ -24,7 +24,7 @@ from exhume.cli.args import (
     zone_of,
 )
 from exhume.cli.log import log_lines_to
-from exhume.cli.metrics import METRICS_SETTINGS, check_metrics_options, observe_metrics
+from exhume.cli.metrics import METRICS_SETTINGS, check_metrics_options, observe_metrics, takes_events
 from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import dir_args, say
 from exhume.model.clock import MILLIS, SystemClock
@@ -63,15 +63,19 @@ def _record(
     """Record until the time is over or a signal comes; the status shows the lines of `page`."""
     from exhume.cli.notifications import notifications_for
     from exhume.cli.recorder import node_recorder, size_on_disk
+    from exhume.collect.source_set import Inboxes
+    from exhume.collect.sources.job_events import EventInbox
 
     directory = settings.directory
     began_ms = SystemClock().monotonic_ns() // MILLIS
+    posted = EventInbox() if takes_events(options) else None
     with (
         stopped_by_signals() as stop,
         # Around the recorder: what is being delivered goes on while the recording is sealed.
         notifications_for(notification_settings(options), directory, settings.node_name) as notifications,
-        node_recorder(settings, opener) as recorder,
+        node_recorder(settings, opener, Inboxes(notifications.pod_owners, posted)) as recorder,
     ):
+        notifications.on_labels(recorder.relabel)
         # A closed terminal, a pipe without a reader or a full disk under the log is no reason to stop recording.
         with suppress(OSError):
             if recorder.store.tightened:
@@ -81,7 +85,7 @@ def _record(
         status = status_for(value_of(options, COLOR), str(directory), zone_of(options))
         if page is not None:
             threading.Thread(target=_forward, args=(page, status), daemon=True).start()
-        with log_lines_to(status.note), observe_metrics(options, recorder) as metrics:
+        with log_lines_to(status.note), observe_metrics(options, recorder, posted) as metrics:
             notifications.start(None if metrics is None else metrics.count_finding)
             observers = notifications.observers if metrics is None else (metrics, *notifications.observers)
             summary = recorder.run(stop, status.tick, observers)

@@ -1,4 +1,5 @@
-"""An HTTP server for the metrics: one thread, sockets that never block, bounds on everything a client can hold.
+"""An HTTP server for the metrics, and for events that other programs post: one thread, sockets that never block,
+bounds on everything a client can hold.
 
 The recorder doesn't wait for it: it shares no lock with it, and an address that is taken ends nothing but the metrics,
 which are tried again.
@@ -7,6 +8,7 @@ which are tried again.
 import errno
 import hmac
 import logging
+import os
 import selectors
 import socket
 import struct
@@ -17,9 +19,12 @@ from dataclasses import dataclass, field
 
 import h11
 
+from exhume.collect.sources.job_events import EventInbox, check_time
+from exhume.model.job_event import MAX_BYTES, BadEvent, JobEvent
 from exhume.present.metrics.exposition import OPENMETRICS_TYPE, PLAIN_TYPE, RenderedMetrics, accepts_gzip, negotiate
+from exhume.procfs.net_tcp import owner_of_connection
 
-PATH = "/metrics"
+PATH, EVENTS_PATH = "/metrics", "/events"
 # A scrape takes milliseconds. A client that needs longer for its request, or to take the response, is disconnected.
 PATIENCE_S = 10.0
 IDLE_S = 75.0
@@ -30,6 +35,7 @@ _PAUSE_S = 0.05
 _CHUNK = 64 * 1024
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _INDEX = b"exhume: metrics are at /metrics\n"
+_JSON = "application/json"
 
 _log = logging.getLogger(__name__)
 
@@ -68,13 +74,23 @@ class _Client:
     )
     pending: list[memoryview] = field(default_factory=list)
     closing: bool = False
+    # The event that it is sending; None where it sends none.
+    posted: bytearray | None = None
 
 
 class MetricsServer:
-    """Serves rendered metrics until it is closed."""
+    """Serves rendered metrics until it is closed, and takes events where it has an inbox for them."""
 
-    def __init__(self, host: str, port: int, metrics: RenderedMetrics, access: Access | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        metrics: RenderedMetrics,
+        access: Access | None = None,
+        inbox: EventInbox | None = None,
+    ) -> None:
         self._address, self._metrics, self._access = (host, port), metrics, access or Access()
+        self._inbox = inbox
         self._selector = selectors.DefaultSelector()
         self._clients: dict[_Client, None] = {}
         self._wake, self._waker = socket.socketpair()
@@ -211,6 +227,14 @@ class MetricsServer:
                 event = protocol.next_event()
                 if isinstance(event, h11.Request):
                     self._respond(client, event)
+                elif isinstance(event, h11.Data) and client.posted is not None:
+                    client.posted += event.data
+                    if len(client.posted) > MAX_BYTES:
+                        client.posted = None
+                        self._send(client, 413, f"exhume: an event has at most {MAX_BYTES} bytes\n".encode(), {})
+                elif isinstance(event, h11.EndOfMessage) and client.posted is not None:
+                    self._take_event(client, bytes(client.posted))
+                    client.posted = None
                 elif isinstance(event, h11.ConnectionClosed):
                     client.closing = True
                     return
@@ -224,7 +248,7 @@ class MetricsServer:
         # A client that sends its next request before it has the response gets this one, and a closed connection.
         if protocol.our_state is h11.DONE and protocol.their_state is h11.DONE and not protocol.trailing_data[0]:
             protocol.start_next_cycle()
-        elif client.pending:
+        elif client.pending and client.posted is None:
             client.closing = True
 
     def _respond(self, client: _Client, request: h11.Request) -> None:
@@ -234,6 +258,8 @@ class MetricsServer:
         if refused is not None:
             extra = {"www-authenticate": "Bearer"} if refused[0] == 401 else {}
             self._send(client, *refused, extra, head=request.method == b"HEAD")
+        elif target == EVENTS_PATH and self._inbox is not None:
+            self._begin_event(client, request.method, headers)
         elif request.method not in (b"GET", b"HEAD"):
             self._send(client, 405, b"exhume: send GET or HEAD\n", {"allow": "GET, HEAD"})
         elif target == PATH:
@@ -249,6 +275,54 @@ class MetricsServer:
         else:
             found = target == "/"
             self._send(client, 200 if found else 404, _INDEX, {}, head=request.method == b"HEAD")
+
+    def _begin_event(self, client: _Client, method: bytes, headers: dict[str, str]) -> None:
+        """Take the body of an event, or refuse it before it comes."""
+        refused: tuple[int, str] | None = None
+        if method != b"POST":
+            refused = 405, "send POST, with an event as JSON"
+        elif "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
+            # A browser that a site has post something; it would have to ask first to send JSON, too.
+            refused = 403, "events are not taken from web pages"
+        elif headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
+            refused = 415, f"send it with Content-Type: {_JSON}"
+        elif self._access.token is None and not self._is_own_user(client):
+            refused = (
+                403,
+                "without a token events are taken from root and the recorder's user; set EXHUME_METRICS_TOKEN",
+            )
+        elif int(headers.get("content-length", "0")) > MAX_BYTES:
+            refused = 413, f"an event has at most {MAX_BYTES} bytes"
+        if refused is not None:
+            status, reason = refused
+            extra = {"allow": "POST"} if status == 405 else {}
+            self._send(client, status, f"exhume: {reason}\n".encode(), extra, head=method == b"HEAD")
+            return
+        client.posted = bytearray()
+        if client.protocol.they_are_waiting_for_100_continue:
+            go_on = client.protocol.send(h11.InformationalResponse(status_code=100, headers=[]))
+            client.pending.append(memoryview(go_on or b""))
+
+    def _is_own_user(self, client: _Client) -> bool:
+        """Whether root or the recorder's user is at the other end: as on the unix socket, not every user may report."""
+        try:
+            peer, here = client.socket.getpeername()[:2], client.socket.getsockname()[:2]
+        except OSError:
+            return False
+        return owner_of_connection(peer, here) in (0, os.geteuid())
+
+    def _take_event(self, client: _Client, body: bytes) -> None:
+        assert self._inbox is not None
+        try:
+            event = JobEvent.decode(body)
+            check_time(event, time.time_ns())
+        except BadEvent as error:
+            self._send(client, 400, f"exhume: {error}\n".encode(errors="replace"), {})
+            return
+        if self._inbox.put(event):
+            self._send(client, 202, b"", {})
+        else:
+            self._send(client, 429, b"exhume: too many events, try again\n", {"retry-after": "1"})
 
     def _send(self, client: _Client, status: int, body: bytes, headers: dict[str, str], *, head: bool = False) -> None:
         protocol = client.protocol
