@@ -18,11 +18,13 @@ QUICK ?=
 MINUTES ?= 10
 # How often soak-faults kills the recorder.
 KILLS ?= 200
-# Where `make wheel` puts the wheel.
+# Where `make wheel` and `make deb` put what they build.
 DIST ?= dist
+# A directory with the locked dependencies as wheels, for `make deb` without a package index.
+WHEELS ?=
 
 .PHONY: help setup web run check test test-unit test-page test-vm test-kubernetes test-long test-ray fuzz machine lint lint-python lint-page format bench soak \
-	soak-faults score messages wheel lock clean
+	soak-faults score messages wheel deb lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -110,6 +112,9 @@ messages: $(VENV)/.installed-dev ## compile the CRI messages, after a change of 
 
 wheel: web ## build the wheel, with the page inside, into dist/ (DIST=directory)
 	@$(BIN)/python -m hatchling build --target wheel --directory $(DIST)
+
+deb: wheel ## build a package for this Debian or Ubuntu from the wheel, into dist/ (WHEELS=directory has the dependencies)
+	@WHEELS=$(WHEELS) tools/deb "$$(ls -t $(DIST)/exhume-*.whl | head -1)" $(DIST)
 
 lock: ## update requirements.lock and requirements-dev.lock from pyproject.toml
 	@tools/lock
