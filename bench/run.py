@@ -14,13 +14,24 @@ import sys
 from pathlib import Path
 
 import exhume
-from bench import command_start, diagnose_speed, disk, flame_query, flamescope, high_rate, page_speed, recorder_cost
+from bench import (
+    command_start,
+    diagnose_speed,
+    disk,
+    flame_query,
+    flamescope,
+    high_rate,
+    page_speed,
+    platform_cost,
+    recorder_cost,
+)
 from bench.processes import EXHUME, BenchError, NotMeasured
 from bench.report import QUIET, RESULTS, Section, as_document, as_table
 from exhume.lab.score.plan import others_busy
 
 BENCHMARKS = {
     "recorder-cost": recorder_cost.measure,
+    "platform": platform_cost.measure,
     "high-rate": high_rate.measure,
     "disk": disk.measure,
     "flame": flame_query.measure,
