@@ -20,6 +20,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Event, Node
 from lightkube.types import PatchType
 
+from exhume.collect.sources.pod_owners import PodOwner
 from exhume.kubernetes.conditions import QUIET, ConditionType
 from exhume.kubernetes.names import NameReader, labels_of
 from exhume.kubernetes.taint import TAINT_KEY, ZONE_LABEL, may_have_taint, taint_added
@@ -48,7 +49,7 @@ class Problem:
 
 @dataclass(slots=True)
 class JobResult:
-    """What came of a job, and the conditions as the API has them now. `pods` are new ones (uid, name, owner), with
+    """What came of a job, and the conditions as the API has them now. `pods` are new ones, with
     `pods_left` for the next job; `labels` are None where they were not read."""
 
     problems: list[Problem] = field(default_factory=list)
@@ -56,7 +57,7 @@ class JobResult:
     events_done: list[str] = field(default_factory=list)
     tainted: bool | None = None
     labels: dict[str, str] | None = None
-    pods: list[tuple[str, str, str]] = field(default_factory=list)
+    pods: list[PodOwner] = field(default_factory=list)
     pods_left: int = 0
     names_done: bool = False
 
@@ -227,7 +228,7 @@ class Reporter:
             self.result.names_done = True
         finally:
             # What was found before a fault is of use.
-            self.result.pods = [tuple(each) for each in reader.found]
+            self.result.pods = reader.found
 
     def _has_room(self, node: Node, share: float, *, joins: bool) -> bool:
         zone = ((node.metadata.labels if node.metadata else None) or {}).get(ZONE_LABEL)
