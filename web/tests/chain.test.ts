@@ -13,6 +13,7 @@ const UNKNOWN: Culprit = {
   function: null,
   container_name: null,
   pod_name: null,
+  owner: null,
 };
 
 function link(role: ChainLink["role"], at_ms: number): ChainLink {
@@ -107,11 +108,13 @@ describe("a piece of evidence", () => {
 
 describe("the culprit", () => {
   it("has the facts that are known, names with their ids", () => {
-    const culprit = { ...UNKNOWN, cpu: 0, comm: "kubelet", pid: 812, pod: "0f1e", pod_name: "shop/cart-0" };
+    const names = { pod: "0f1e", pod_name: "shop/cart-0", owner: "deployment/cart" };
+    const culprit = { ...UNKNOWN, cpu: 0, comm: "kubelet", pid: 812, ...names };
     expect(culpritFacts(culprit)).toEqual([
       ["core", "0"],
       ["process", "kubelet (812)"],
       ["pod", "shop/cart-0 (0f1e)"],
+      ["owner", "deployment/cart"],
     ]);
     expect(culpritFacts(UNKNOWN)).toEqual([]);
   });
