@@ -1,7 +1,6 @@
 """Owners of pods and labels of the node from a real API, with the rights of the manifests and nothing more."""
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,42 +42,53 @@ def owned_by(cluster: Node, resource: str, owned: dict[str, Any]) -> dict[str, A
     return owned
 
 
+def create(cluster: Node, *objects: dict[str, Any]) -> None:
+    """Create objects without a look at the schemas: this server, compiled without generated ones, fails to add those of
+    custom kinds."""
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    cluster.kubectl("create", "--validate=false", "-f", "-", stdin=listed)
+
+
 @pytest.fixture(scope="module")
 def workloads(cluster: Node) -> Iterator[dict[str, str]]:
-    """Pods of each kind of owner, with the reference that kubectl takes."""
+    """Pods of each kind of owner, with the reference that kubectl takes; and the manifests' service account."""
     cluster.kubectl("label", "node", NODE, *(f"{name}={value}" for name, value in LABELS.items()), "--overwrite")
     cluster.apply(namespace("prod"))
-    cluster.apply(
-        custom_kind("ray.io", "RayCluster", "rayclusters"), custom_kind("ray.io", "RayService", "rayservices")
-    )
-    until("the kinds are known", lambda: cluster.kubectl_ok("get", "rayclusters,rayservices", "-n", "prod"))
+    cluster.apply(*[each for each in fitted(cluster, cluster.work / "unused") if each["kind"] != "DaemonSet"])
     idle = [container("main", "sleep 3600")]
-    for kind, name in (("RayCluster", "train"), ("RayService", "serve")):
-        made = {"apiVersion": "ray.io/v1", "kind": kind, "metadata": {"name": name, "namespace": "prod"}, "spec": {}}
-        cluster.apply(made)
-    below = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "serve-1", "namespace": "prod"}}
-    cluster.apply(owned_by(cluster, "rayservice/serve", below))
-    template = {"spec": job("x", [container("job", BROKEN_IMPORT)])["spec"]}
-    nightly = {"schedule": "0 0 1 1 *", "jobTemplate": template}
-    meta = {"name": "nightly", "namespace": "prod"}
-    cluster.apply({"apiVersion": "batch/v1beta1", "kind": "CronJob", "metadata": meta, "spec": nightly})
-    cluster.apply(
-        workload("Deployment", "web", idle),
-        owned_by(cluster, "raycluster/train", pod("train-head", idle)),
-        owned_by(cluster, "raycluster/serve-1", pod("serve-head", idle)),
-        owned_by(cluster, "cronjob/nightly", job("nightly-29000000", [container("job", BROKEN_IMPORT)])),
-    )
+    cluster.apply(workload("Deployment", "web", idle))
     manifest = cluster.work / "manifests/keeper.yaml"
     manifest.write_text(json.dumps(pod(STATIC, idle)))
-    yield {
-        "web-": "deployment/web",
-        "train-head": "raycluster.ray.io/train",
-        "serve-head": "rayservice.ray.io/serve",
-        "nightly-29000000-": "cronjob/nightly",
-        f"{STATIC}-{NODE}": f"static-pod/{STATIC}-{NODE}",
-    }
-    manifest.unlink()
-    cluster.kubectl("delete", "-n", "prod", "rayclusters,rayservices,cronjobs,deployments", "--all", "--wait=false")
+    kinds = [custom_kind("ray.io", "RayCluster", "rayclusters"), custom_kind("ray.io", "RayService", "rayservices")]
+    create(cluster, *kinds)
+    try:
+        until("the kinds are known", lambda: cluster.kubectl_ok("get", "rayclusters,rayservices", "-n", "prod"))
+        for kind, name in (("RayCluster", "train"), ("RayService", "serve")):
+            meta = {"name": name, "namespace": "prod"}
+            create(cluster, {"apiVersion": "ray.io/v1", "kind": kind, "metadata": meta, "spec": {}})
+        below = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "serve-1", "namespace": "prod"}}
+        create(cluster, owned_by(cluster, "rayservice/serve", below))
+        template = {"spec": job("x", [container("job", BROKEN_IMPORT)])["spec"]}
+        nightly = {"schedule": "0 0 1 1 *", "jobTemplate": template}
+        meta = {"name": "nightly", "namespace": "prod"}
+        create(cluster, {"apiVersion": "batch/v1beta1", "kind": "CronJob", "metadata": meta, "spec": nightly})
+        create(
+            cluster,
+            owned_by(cluster, "raycluster/train", pod("train-head", idle)),
+            owned_by(cluster, "raycluster/serve-1", pod("serve-head", idle)),
+            owned_by(cluster, "cronjob/nightly", job("nightly-29000000", [container("job", BROKEN_IMPORT)])),
+        )
+        yield {
+            "web-": "deployment/web",
+            "train-head": "raycluster.ray.io/train",
+            "serve-head": "rayservice.ray.io/serve",
+            "nightly-29000000-": "cronjob/nightly",
+            f"{STATIC}-{NODE}": f"static-pod/{STATIC}-{NODE}",
+        }
+    finally:
+        manifest.unlink()
+        cluster.kubectl("delete", "-n", "prod", "cronjobs,deployments", "--all", "--wait=false")
+        cluster.kubectl("delete", "crd", *(kind["metadata"]["name"] for kind in kinds))
 
 
 class Recorder:
@@ -110,8 +120,6 @@ class Recorder:
 @pytest.fixture(scope="module")
 def recorder(cluster: Node, workloads: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorder]:
     """With the service account of the manifests."""
-    unused = cluster.work / "unused-names"
-    cluster.apply(*[each for each in fitted(cluster, unused) if each["kind"] != "DaemonSet"])
     request = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}})
     path = "/api/v1/namespaces/exhume/serviceaccounts/exhume/token"
     token = json.loads(cluster.kubectl("create", "--raw", path, "-f", "-", stdin=request))["status"]["token"]
@@ -126,7 +134,6 @@ def recorder(cluster: Node, workloads: dict[str, str], tmp_path_factory: pytest.
         yield own
     finally:
         own.stop()
-        shutil.rmtree(unused, ignore_errors=True)
 
 
 def recorded_owners(directory: Path) -> dict[str, str]:

@@ -60,7 +60,7 @@ def make_plan(options: Namespace, node: Node) -> SavedPlan:
                 cpu_weight=options.cpu_weight,
                 scope=Scope(below, tuple(path.absolute() for path in options.search), tuple(options.only)),
                 find=lambda cause: _finding(cause, directory, options.at, progress),
-                recording=lambda: open_recording(node.root, directory, given=False),
+                recording=lambda: open_recording(node.root, directory, given=bool(options.dir)),
                 progress=progress,
             ),
         )
