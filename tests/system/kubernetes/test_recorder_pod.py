@@ -22,7 +22,7 @@ from tests.system.kubernetes.recorder_pods import (
 )
 from tests.system.kubernetes.workloads import container, limits, namespace, workload
 
-from exhume.collect.perf.tasks import FOREIGN
+from exhume.collect.perf.tasks import EXITING, FOREIGN
 from exhume.store.read.recording import Recording
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.root]
@@ -159,7 +159,8 @@ def test_without_host_pid_no_process_has_a_wrong_name(less: dict[str, Recording]
     assert recording.facts.sources_missing[0].source == "process-names"
     samples = recording.read("samples", None, ["pid", "comm"]).to_pylist()
     assert {row["comm"] for row in samples if row["pid"] == 0} == {FOREIGN}
-    assert {row["comm"] for row in samples if row["pid"] != 0} <= {"exhume", "python3", "grpc_global_tim"}
+    own = {"exhume", "exhume-opener", "exhume-parser", "python3", "grpc_global_tim"}
+    assert {row["comm"] for row in samples if row["pid"] != 0} <= {*own, EXITING}
 
 
 def test_without_the_logs_pods_have_ids_alone(less: dict[str, Recording]) -> None:
