@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import h11
 
-from exhume.collect.sources.job_events import EventInbox, check_time
+from exhume.collect.sources.job_events import MOST_PER_TICK, EventInbox, check_time
 from exhume.model.job_event import MAX_BYTES, BadEvent, JobEvent
 from exhume.present.metrics.exposition import OPENMETRICS_TYPE, PLAIN_TYPE, RenderedMetrics, accepts_gzip, negotiate
 from exhume.procfs.net_tcp import owner_of_connection
@@ -36,6 +36,9 @@ _CHUNK = 64 * 1024
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _INDEX = b"exhume: metrics are at /metrics\n"
 _JSON = "application/json"
+_Answer = tuple[int, bytes, dict[str, str]]
+_SLOW_DOWN: _Answer = (429, b"exhume: too many events, try again\n", {"retry-after": "1"})
+_TOO_LONG: _Answer = (413, f"exhume: an event has at most {MAX_BYTES} bytes\n".encode(), {})
 
 _log = logging.getLogger(__name__)
 
@@ -74,8 +77,9 @@ class _Client:
     )
     pending: list[memoryview] = field(default_factory=list)
     closing: bool = False
-    # The event that it is sending; None where it sends none.
+    # The event that it is sending; None where it sends none. Why it is not taken, where that is known already.
     posted: bytearray | None = None
+    refusal: "_Answer | None" = None
 
 
 class MetricsServer:
@@ -91,6 +95,8 @@ class MetricsServer:
     ) -> None:
         self._address, self._metrics, self._access = (host, port), metrics, access or Access()
         self._inbox = inbox
+        # Events that may be looked at now; as many more come each second as the recorder takes.
+        self._events_left, self._events_counted = float(MOST_PER_TICK), time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._clients: dict[_Client, None] = {}
         self._wake, self._waker = socket.socketpair()
@@ -231,10 +237,11 @@ class MetricsServer:
                     client.posted += event.data
                     if len(client.posted) > MAX_BYTES:
                         client.posted = None
-                        self._send(client, 413, f"exhume: an event has at most {MAX_BYTES} bytes\n".encode(), {})
+                        self._send(client, *_TOO_LONG)
                 elif isinstance(event, h11.EndOfMessage) and client.posted is not None:
-                    self._take_event(client, bytes(client.posted))
-                    client.posted = None
+                    answer = client.refusal or self._take_event(bytes(client.posted))
+                    client.posted = client.refusal = None
+                    self._send(client, *answer)
                 elif isinstance(event, h11.ConnectionClosed):
                     client.closing = True
                     return
@@ -277,31 +284,44 @@ class MetricsServer:
             self._send(client, 200 if found else 404, _INDEX, {}, head=request.method == b"HEAD")
 
     def _begin_event(self, client: _Client, method: bytes, headers: dict[str, str]) -> None:
-        """Take the body of an event, or refuse it before it comes."""
-        refused: tuple[int, str] | None = None
-        if method != b"POST":
-            refused = 405, "send POST, with an event as JSON"
-        elif "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
-            # A browser that a site has post something; it would have to ask first to send JSON, too.
-            refused = 403, "events are not taken from web pages"
-        elif headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-            refused = 415, f"send it with Content-Type: {_JSON}"
-        elif self._access.token is None and not self._is_own_user(client):
-            refused = (
-                403,
-                "without a token events are taken from root and the recorder's user; set EXHUME_METRICS_TOKEN",
-            )
-        elif int(headers.get("content-length", "0")) > MAX_BYTES:
-            refused = 413, f"an event has at most {MAX_BYTES} bytes"
-        if refused is not None:
-            status, reason = refused
-            extra = {"allow": "POST"} if status == 405 else {}
-            self._send(client, status, f"exhume: {reason}\n".encode(), extra, head=method == b"HEAD")
+        """Take the body of an event. One that is refused is still read, so that the client gets to read why."""
+        refused = self._refusal_of_event(client, method, headers)
+        waits = client.protocol.they_are_waiting_for_100_continue
+        if refused is not None and (waits or refused is _TOO_LONG or method != b"POST"):
+            self._send(client, *refused, head=method == b"HEAD")
             return
-        client.posted = bytearray()
-        if client.protocol.they_are_waiting_for_100_continue:
+        client.posted, client.refusal = bytearray(), refused
+        if waits:
             go_on = client.protocol.send(h11.InformationalResponse(status_code=100, headers=[]))
             client.pending.append(memoryview(go_on or b""))
+
+    def _refusal_of_event(self, client: _Client, method: bytes, headers: dict[str, str]) -> _Answer | None:
+        if method != b"POST":
+            return 405, b"exhume: send POST, with an event as JSON\n", {"allow": "POST"}
+        if int(headers.get("content-length", "0")) > MAX_BYTES:
+            return _TOO_LONG
+        if not self._may_look():
+            return _SLOW_DOWN
+        if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
+            # A browser that a site has post something; it would have to ask first to send JSON, too.
+            return 403, b"exhume: events are not taken from web pages\n", {}
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
+            return 415, f"exhume: send it with Content-Type: {_JSON}\n".encode(), {}
+        if self._access.token is None and not self._is_own_user(client):
+            only = b"exhume: without a token events are taken from root and the recorder's user; "
+            return 403, only + b"set EXHUME_METRICS_TOKEN\n", {}
+        return None
+
+    def _may_look(self) -> bool:
+        """Whether an event is looked at. To find out whose it is takes a list of all connections of the node: a flood,
+        also of those who may not, must not cost the recorder its budget."""
+        now = time.monotonic()
+        more = (now - self._events_counted) * MOST_PER_TICK
+        self._events_left, self._events_counted = min(float(MOST_PER_TICK), self._events_left + more), now
+        if self._events_left < 1:
+            return False
+        self._events_left -= 1
+        return True
 
     def _is_own_user(self, client: _Client) -> bool:
         """Whether root or the recorder's user is at the other end: as on the unix socket, not every user may report."""
@@ -311,18 +331,14 @@ class MetricsServer:
             return False
         return owner_of_connection(peer, here) in (0, os.geteuid())
 
-    def _take_event(self, client: _Client, body: bytes) -> None:
+    def _take_event(self, body: bytes) -> _Answer:
         assert self._inbox is not None
         try:
             event = JobEvent.decode(body)
             check_time(event, time.time_ns())
         except BadEvent as error:
-            self._send(client, 400, f"exhume: {error}\n".encode(errors="replace"), {})
-            return
-        if self._inbox.put(event):
-            self._send(client, 202, b"", {})
-        else:
-            self._send(client, 429, b"exhume: too many events, try again\n", {"retry-after": "1"})
+            return 400, f"exhume: {error}\n".encode(errors="replace"), {}
+        return (202, b"", {}) if self._inbox.put(event) else _SLOW_DOWN
 
     def _send(self, client: _Client, status: int, body: bytes, headers: dict[str, str], *, head: bool = False) -> None:
         protocol = client.protocol
