@@ -10,7 +10,7 @@ from tests.system.install.program import run, wheelhouse
 
 from exhume import __version__
 
-pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.needs("dpkg", "dpkg-deb", "unshare")]
+pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.needs("dpkg", "dpkg-deb", "unshare")]
 
 # An overlay on this system's root: what the package needs is there as packages, and nothing outside is changed.
 OVERLAY = """
