@@ -98,6 +98,9 @@ class PretendApi:
             known = self.owners.get((namespace, resource, name))
             kind = {"replicasets": "ReplicaSet", "jobs": "Job", "rayclusters": "RayCluster"}[resource]
             found_owner = {"apiVersion": f"{group}/{version}", "kind": kind, **(known or {})}
+            if known is None and "." in group:
+                # A kind that the server does not know.
+                return 404, "404 page not found"
             return (200, found_owner) if known is not None else status(404, "not found")
         if found := EVENTS.match(path):
             return self._event(method, found[1], found[2], body)
@@ -209,7 +212,10 @@ def serve(api: PretendApi) -> http.server.ThreadingHTTPServer:
             if fault is not None:
                 fault(self)
                 return
-            failing(code, json.dumps(answer).encode())(self)
+            if isinstance(answer, str):
+                failing(code, answer.encode(), "text/plain")(self)
+            else:
+                failing(code, json.dumps(answer).encode())(self)
 
         do_GET = do_POST = do_PATCH = _handle
 

@@ -108,7 +108,8 @@ def test_owners_that_may_not_be_read_or_are_gone(run, cluster):
     assert found["uid-cron"][1] == "job/nightly-29000000"
     assert found["uid-serve"][1] == "raycluster.ray.io/serve-raycluster-1"
     cluster.denied, cluster.owners = set(), {}
-    assert owners(run())["uid-web"][1] == "deployment/web"
+    found = owners(run())
+    assert (found["uid-web"][1], found["uid-ray"][1]) == ("deployment/web", "raycluster.ray.io/train")
 
 
 def test_a_denied_list_is_named_and_the_rest_is_done(run, cluster):

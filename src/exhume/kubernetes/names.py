@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import httpx2
 from lightkube import Client
 from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import create_namespaced_resource
@@ -123,8 +124,10 @@ class NameReader:
                 if metadata is None or metadata.name != owner.name:
                     raise ValueError(f"another object than {owner.kind} {owner.name}")
                 self._above[key] = _controller(metadata)
-            except ApiError as error:
-                if error.status.code not in _HIDDEN:
+            except (ApiError, httpx2.HTTPStatusError) as error:
+                # Of a kind that the server does not know the answer is text.
+                code = error.status.code if isinstance(error, ApiError) else error.response.status_code
+                if code not in _HIDDEN:
                     raise
                 self._above[key] = _Hidden
         found = self._above[key]
