@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from starlette.requests import Request
 
+import exhume.present.web.pool as pool_module
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import QueryParams
 from exhume.present.web.pool import Cancelled, Job, WorkerPool
@@ -185,6 +186,24 @@ async def queues(pool: WorkerPool, work: Path) -> dict[str, Any]:
     return {"short_passed": short_passed, "last_long": max(i for i, each in enumerate(numbers) if each == "1")}
 
 
+async def background(pool: WorkerPool, work: Path) -> list[int]:
+    """How many of the requests that waited before it ran after a background job: one that is deferred, and one that
+    waited for too long."""
+    found = []
+    for number, deferred_s in enumerate((PATIENCE_S, 0.0)):
+        pool_module.MAX_DEFERRED_S = deferred_s
+        hold, order = work / f"hold-{number}", work / f"background-{number}"
+        holding = [pool.submit("testing.wait_for", PathParams(path=str(hold))) for _ in pool._workers]
+        waiting = [pool.submit("testing.append", PathParams(path=str(order), count=0)) for _ in range(20)]
+        waiting.append(pool.submit_background("testing.append", PathParams(path=str(order), count=1)))
+        hold.touch()
+        for job in [*holding, *waiting]:
+            await job.result
+        numbers = order.read_text().split()
+        found.append(len(numbers) - 1 - numbers.index("1"))
+    return found
+
+
 async def failures(pool: WorkerPool) -> dict[str, Any]:
     refused = await pool.respond(request(PATIENCE_S), "testing.allocate", QueryParams())
     crashed = await pool.respond(request(PATIENCE_S), "testing.crash", QueryParams())
@@ -208,6 +227,7 @@ async def report(template: Template, work: Path) -> dict[str, Any]:
     found = await cancelled(pool, work)
     found["progress"] = await progress(pool, work)
     found |= await queues(pool, work)
+    found["behind_background"] = await background(pool, work)
     return found | await failures(pool)
 
 

@@ -50,6 +50,13 @@ def test_neither_short_nor_long_jobs_hold_up_the_others(reported):
     assert 12 <= reported["last_long"] < 100
 
 
+def test_background_jobs_wait_for_requests_but_not_for_ever(reported):
+    deferred, overdue = reported["behind_background"]
+    # The others may still be at their last request.
+    assert deferred < reported["workers"]
+    assert overdue > 10
+
+
 def test_a_job_that_needs_too_much_memory_is_refused(reported):
     assert reported["too_large"] == 413
 

@@ -4,13 +4,13 @@ import asyncio
 import json
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from starlette.requests import Request
 
 from exhume.present.web.params import FilesParams, MomentParams, QueryParams
-from exhume.present.web.pool import Cancelled, JobPool
+from exhume.present.web.pool import Cancelled, Job, JobPool
 from exhume.present.web.schemas import IncidentShape, Reply
 
 EVERY_S = 1.0
@@ -77,17 +77,20 @@ class IncidentTracker:
         await asyncio.sleep(FIRST_LOOK_S)
         checked, more = "", True
         while True:
-            for shape, moment in reversed(await self.incidents()):
+            for shape, moment in reversed(await self._incidents(self._pool.submit_background)):
                 if shape["state"] == "waiting":
                     await self._explain(shape, moment)
-            found = await self._pool.submit("recording.check_files", FilesParams(after=checked)).result
+            found = await self._pool.submit_background("recording.check_files", FilesParams(after=checked)).result
             checked, more = (checked, False) if isinstance(found, Reply) else found
             await asyncio.sleep(0.1 if more else LOOK_EVERY_S)
 
     async def incidents(self) -> list[tuple[IncidentShape, MomentParams]]:
         """Every marked incident, with its cause where that is known, and the parameters of its diagnosis; none where
         there is no recording."""
-        found = await self._pool.submit("diagnosis.incidents", QueryParams()).result
+        return await self._incidents(self._pool.submit)
+
+    async def _incidents(self, submit: Callable[[str, QueryParams], Job]) -> list[tuple[IncidentShape, MomentParams]]:
+        found = await submit("diagnosis.incidents", QueryParams()).result
         if isinstance(found, Reply):
             return []
         for shape, _ in found:
@@ -106,7 +109,7 @@ class IncidentTracker:
         return body if marks == incident["marks"] else None
 
     async def _explain(self, incident: IncidentShape, moment: MomentParams) -> None:
-        found = await self._pool.submit("diagnosis.explain", moment).result
+        found = await self._pool.submit_background("diagnosis.explain", moment).result
         # One that was refused is not tried again until more is marked.
         finding, body = ({}, b"") if found is None or isinstance(found, Reply) else found
         self._explained[incident["id"]] = incident["marks"], finding

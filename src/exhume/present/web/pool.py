@@ -1,13 +1,15 @@
 """The server's side of the worker pool: jobs wait in two queues, short and long, and run one per worker.
 
 The server process parses requests and writes answers; it loads neither numpy nor pyarrow. With more than one worker
-the first takes short jobs only, and the others take long ones first: neither kind can hold up the other. Equal requests
-share a job, and a job without clients is cancelled.
+the first takes short jobs only, and the others take long ones first: neither kind can hold up the other. What no client
+waits for has a queue of its own, and runs when the others are empty. Equal requests share a job, and a job without
+clients is cancelled.
 """
 
 import asyncio
 import pickle
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +35,8 @@ MAX_JOBS = 200
 # The header by which a client names its request, to look up its progress.
 REQUEST_NAME = "x-exhume-request"
 _MAX_NAME = 64
+# A background job that has waited this long runs before the requests that wait: they may never end.
+MAX_DEFERRED_S = 15.0
 
 
 class Cancelled(ExhumeError):
@@ -71,6 +75,10 @@ class JobPool:
     def submit(self, name: str, params: QueryParams) -> Job:
         """Run a handler when its turn comes."""
         raise NotImplementedError
+
+    def submit_background(self, name: str, params: QueryParams) -> Job:
+        """Run a handler that no client waits for."""
+        return self.submit(name, params)
 
     def cancel(self, job: Job) -> None:
         """Give a job up, as far as that is possible."""
@@ -125,6 +133,8 @@ class WorkerPool(JobPool):
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._short: deque[Job] = deque()
         self._long: deque[Job] = deque()
+        #: With the time from which on each is not deferred any more.
+        self._background: deque[tuple[float, Job]] = deque()
         self._queued = asyncio.Event()
         self._running: set[Job] = set()
         self._damaged: list[Skipped] = []
@@ -142,6 +152,12 @@ class WorkerPool(JobPool):
         self._queued.set()
         return job
 
+    def submit_background(self, name: str, params: QueryParams) -> Job:
+        job = Job(name, params, asyncio.get_running_loop().create_future())
+        self._background.append((time.monotonic() + MAX_DEFERRED_S, job))
+        self._queued.set()
+        return job
+
     def _progress(self, job: Job) -> tuple[int, int]:
         return (0, 0) if job.state is None else (job.state[1], job.state[2])
 
@@ -156,8 +172,11 @@ class WorkerPool(JobPool):
 
     def stop(self) -> None:
         asyncio.get_running_loop().remove_reader(self._control.fileno())
-        for job in [*self._short, *self._long, *self._running]:
+        for job in [*self._waiting(), *self._running]:
             self.cancel(job)
+
+    def _waiting(self) -> list[Job]:
+        return [*self._short, *self._long, *(job for _, job in self._background)]
 
     def _accept(self) -> None:
         try:
@@ -171,7 +190,7 @@ class WorkerPool(JobPool):
             return
         asyncio.get_running_loop().remove_reader(self._control.fileno())
         self.failed = True
-        for job in [*self._short, *self._long]:
+        for job in self._waiting():
             job.fail(ExhumeError("the workers have ended; start the server again"))
         self.on_failure()
 
@@ -203,6 +222,8 @@ class WorkerPool(JobPool):
     async def _next(self, number: int) -> Job:
         while True:
             queue = self._short if number == 0 or not self._long else self._long
+            if number and self._background and (not queue or self._background[0][0] <= time.monotonic()):
+                return self._background.popleft()[1]
             if queue:
                 return queue.popleft()
             self._queued.clear()
