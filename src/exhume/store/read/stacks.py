@@ -113,9 +113,10 @@ class StackNames:
         self._whole_segments = whole_segments
         self._lock = threading.Lock()
         self._stacks = np.zeros(0, np.uint64)
-        # The same stacks, as far as they were looked up: a profile of one segment, which needs no set, never has one.
-        self._known: set[int] = set()
-        self._lengths = self._indexes = np.zeros(0, np.int64)
+        # The same stacks in ascending order, and where each of them stands, as of the last time they were looked up.
+        self._ascending, self._order = self._stacks, np.zeros(0, np.int32)
+        # In 32 bits: tens of thousands of stacks are held, and have 26 frames each.
+        self._lengths = self._indexes = np.zeros(0, np.int32)
         self._frame_ids = _NO_STACKS
         self._columns: tuple[list[str], ...] = ([], [], [])
         # False once a segment lacked a frame of its stacks: another segment may have it.
@@ -141,11 +142,20 @@ class StackNames:
             self._learn(found, frames)
 
     def _missing(self, stacks: Ids) -> Ids:
+        return stacks[self._places(stacks) < 0]
+
+    def _places(self, stacks: Ids) -> Ints:
+        """Where each of these stacks stands among all, -1 for one that is not known."""
         if not len(self._stacks):
-            return stacks
+            return np.full(len(stacks), -1, np.int64)
         with self._lock:
-            self._known.update(self._stacks[len(self._known) :].tolist())
-            return stacks[~np.fromiter(map(self._known.__contains__, stacks.tolist()), np.bool_, len(stacks))]
+            if len(self._order) != len(self._stacks):
+                # Stable: of stacks that are there twice, the first is found.
+                self._order = np.argsort(self._stacks, kind="stable").astype(np.int32)
+                self._ascending = self._stacks[self._order]
+            ascending, order = self._ascending, self._order
+        at = np.minimum(np.searchsorted(ascending, stacks), len(ascending) - 1)
+        return np.where(ascending[at] == stacks, order[at].astype(np.int64), -1)
 
     def _learn(self, stacks: pa.Table, frames: pa.Table | None) -> None:
         lists = stacks.column("frames").combine_chunks()
@@ -158,28 +168,30 @@ class StackNames:
             column.extend(pc.fill_null(frames.column(name).take(rows), unknown).to_pylist())
         self._frame_ids = pa.concat_arrays([self._frame_ids, new])
         places = pc.index_in(flat.dictionary, value_set=self._frame_ids).to_numpy()
-        lengths = pc.list_value_length(lists).to_numpy()
+        lengths = pc.list_value_length(lists).to_numpy().astype(np.int32, copy=False)
         self._stacks = np.concatenate([self._stacks, stacks.column("stack").to_numpy()])
         self._lengths = np.concatenate([self._lengths, lengths])
         self._indexes = np.concatenate([self._indexes, places[flat.indices.to_numpy()]])
 
     def resolve(self, stacks: Ids) -> ResolvedStacks:
         """The stacks, each given once, with their frames named; an unknown one is a single unknown frame."""
+        place = self._places(stacks)
+        known = place >= 0
+        rows = place[known]
         with self._lock:
             all_stacks, all_lengths, all_indexes = self._stacks, self._lengths, self._indexes
-            columns = [column.copy() for column in self._columns]
-        place = pc.index_in(pa.array(stacks), value_set=pa.array(all_stacks))
-        known = place.is_valid().to_numpy(zero_copy_only=False)
-        rows = place.drop_null().to_numpy()
+            frames = len(self._frame_ids)
         lengths = np.ones(len(stacks), np.int64)
         lengths[known] = all_lengths[rows]
         offsets = np.concatenate(([0], np.cumsum(lengths)))
-        starts = np.cumsum(all_lengths) - all_lengths
-        members = all_indexes[concat_ranges(starts[rows], lengths[known])]
-        # Where every known stack is asked for, so is every frame.
+        starts = np.cumsum(all_lengths, dtype=np.int64) - all_lengths
+        members = all_indexes[concat_ranges(starts[rows], lengths[known])].astype(np.int64)
+        # Where every known stack is asked for, so is every frame. Another thread may add frames meanwhile, at the end.
         if len(rows) < len(all_stacks):
             used, members = unique_inverse(members)
-            columns = [[column[index] for index in used.tolist()] for column in columns]
+            columns = [[column[index] for index in used.tolist()] for column in self._columns]
+        else:
+            columns = [column[:frames] for column in self._columns]
         indexes = np.full(int(offsets[-1]), len(columns[0]), np.int64)
         indexes[concat_ranges(offsets[:-1][known], lengths[known])] = members
         unknown = int(len(stacks) - known.sum())
