@@ -5,6 +5,7 @@ become objects.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -168,14 +169,16 @@ def _rank(
     rank = np.full(len(keys), -1, np.int64)
     rank[order] = np.arange(len(order))
     ranks = rank[members]
-    weights, cpus, ranks = weights[ranks >= 0], cpus[ranks >= 0], ranks[ranks >= 0]
-    found = []
-    for number, place in enumerate(order.tolist()):
-        mine = ranks == number
-        cores, of_core = unique_inverse(cpus[mine])
-        used = np.bincount(of_core, weights[mine], len(cores)).astype(np.int64)
-        ranked = sorted(zip(cores.tolist(), used.tolist(), strict=True), key=lambda each: -each[1])
-        found.append((int(keys[place]), ranked))
+    shown = ranks >= 0
+    # All groups at once: one after the other took a quarter of the answer.
+    pairs, members = unique_inverse(ranks[shown] << _CPU_BITS | cpus[shown])
+    used = np.bincount(members, weights[shown], len(pairs)).astype(np.int64)
+    # Both sorts are stable: cores with as much time stay in the order in which they were seen.
+    by_rank = np.lexsort((-used, pairs >> _CPU_BITS))
+    pairs, used = pairs[by_rank], used[by_rank]
+    ranked = list(zip((pairs & _CPUS).tolist(), used.tolist(), strict=True))
+    edges = np.searchsorted(pairs >> _CPU_BITS, np.arange(len(order) + 1)).tolist()
+    found = [(int(keys[place]), ranked[a:b]) for place, (a, b) in zip(order.tolist(), pairwise(edges), strict=True)]
     return found, max(0, len(keys) - limit)
 
 
