@@ -130,8 +130,8 @@ def _point(times: Ints, values: Floats, *, last: bool) -> tuple[int, float] | No
 
 
 def _numbers(rows: pa.Table, column: str) -> Floats:
-    """A column with NaN for null."""
-    values: Floats = pc.fill_null(rows.column(column).cast(pa.float64()), float("nan")).to_numpy()
+    """A column with NaN for null, which is what Arrow makes of it for numpy: faster than to cast and fill it."""
+    values: Floats = rows.column(column).to_numpy().astype(np.float64, copy=False)
     return values
 
 
