@@ -4,7 +4,6 @@ import platform
 import time
 from collections import Counter
 from dataclasses import astuple, dataclass, replace
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -103,9 +102,9 @@ class Sampler:
         """The rows of a tick, whose task records the tasks must have."""
         self._changes.note(drained.tasks)
         self._symbolizer.poll()
-        keys, stacks, resolved, chains = self._stacks(samples)
+        keys, stacks, which, resolved, chains = self._stacks(samples)
         late = self._released(resolved)
-        idle = np.fromiter((stack.idle for stack in stacks), dtype=np.bool_, count=len(stacks))
+        idle = np.fromiter((stack.idle for stack in stacks), dtype=np.bool_, count=len(stacks))[which]
         busy = ~idle
         rows: dict[str, Columns] = {}
         pids, tids, cpus = samples.pid[busy], samples.tid[busy], samples.cpu[busy]
@@ -123,7 +122,7 @@ class Sampler:
                 "weight_us": np.full(len(pids), 1_000_000 // self.rate_hz, dtype=np.uint32),
             }
             processes = self._processes(columns)
-            released.append(self._hold(columns, keys[busy], [stack for stack in stacks if not stack.idle], chains))
+            released.append(self._hold(columns, keys[busy], stacks, which[busy], chains))
         if self.ending:
             late += self._last_released()
         # A segment may have begun since the processes of those that were held were written.
@@ -139,14 +138,20 @@ class Sampler:
 
     def _processes(self, columns: Columns) -> list[tuple[int, int | None, str]]:
         pids = columns["pid"].tolist()
-        first = {pid: place for place, pid in reversed(list(enumerate(pids)))}
+        first = dict(zip(reversed(pids), range(len(pids) - 1, -1, -1), strict=True))
         return [(pid, self._tasks.parent(pid), str(columns["comm"][place])) for pid, place in first.items() if pid > 0]
 
     def _hold(
-        self, columns: dict[str, npt.NDArray[Any]], keys: U64Array, stacks: list[Stack], chains: dict[int, Chain]
+        self,
+        columns: dict[str, npt.NDArray[Any]],
+        keys: U64Array,
+        stacks: list[Stack],
+        which: npt.NDArray[np.int64],
+        chains: dict[int, Chain],
     ) -> dict[str, npt.NDArray[Any]]:
-        """The rows of samples that have all their names; the others are kept for the next tick."""
-        waits = np.fromiter((stack.patience > 0 for stack in stacks), np.bool_, count=len(stacks))
+        """The rows of samples, of which each has one of the stacks, that have all their names; the others are kept for
+        the next tick."""
+        waits = np.fromiter((stack.patience > 0 for stack in stacks), np.bool_, count=len(stacks))[which]
         if waits.any() and sum(len(held.keys) for held in self._held) + waits.sum() <= _MAX_HELD:
             chosen = keys[waits]
             kept = {key: chains[key] for key in set(chosen.tolist()) if key not in self._held_chains}
@@ -157,14 +162,18 @@ class Sampler:
                 chain.space = copies.get(id(chain.space))
             self._held_chains |= kept
             self._held.append(_Held({name: column[waits] for name, column in columns.items()}, chosen))
-            stacks = [stack for stack in stacks if not stack.patience]
+            which = which[~waits]
             columns = {name: column[~waits] for name, column in columns.items()}
-        return self._written(columns, stacks)
+        return self._written(columns, stacks, which)
 
-    def _written(self, columns: dict[str, npt.NDArray[Any]], stacks: list[Stack]) -> dict[str, npt.NDArray[Any]]:
-        self._stack_table.write(dict.fromkeys(stacks))
+    def _written(
+        self, columns: dict[str, npt.NDArray[Any]], stacks: list[Stack], which: npt.NDArray[np.int64]
+    ) -> dict[str, npt.NDArray[Any]]:
+        """The rows, of which each has one of the stacks, with its id."""
+        # By the stack: a large node has thousands of samples in a tick, and some hundred stacks.
+        self._stack_table.write(dict.fromkeys(stacks[place] for place in dict.fromkeys(which.tolist())))
         ids = np.fromiter((stack.id for stack in stacks), np.uint64, count=len(stacks))
-        return {**columns, "stack": ids}
+        return {**columns, "stack": ids[which]}
 
     def _released(self, resolved: dict[int, Stack], *, last: bool = False) -> list[dict[str, npt.NDArray[Any]]]:
         """Rows of held samples that have their names now, or waited for long enough."""
@@ -175,7 +184,7 @@ class Sampler:
             stacks = [resolved[key] for key in held.keys.tolist()]
             ready = np.fromiter((last or stack.patience <= held.age for stack in stacks), np.bool_, count=len(stacks))
             columns = {name: column[ready] for name, column in held.columns.items()}
-            released.append(self._written(columns, list(compress(stacks, ready))))
+            released.append(self._written(columns, stacks, np.flatnonzero(ready)))
             if not ready.all():
                 held.columns = {name: column[~ready] for name, column in held.columns.items()}
                 held.keys = held.keys[~ready]
@@ -220,8 +229,11 @@ class Sampler:
             self._kernel_generation = self._symbolizer.kernel_generation
             self._stack_table.forget()
 
-    def _stacks(self, samples: RawSamples) -> tuple[U64Array, list[Stack], dict[int, Stack], dict[int, Chain]]:
-        """The key and stack of each sample; stacks and callchains, by key, of those that were new or held."""
+    def _stacks(
+        self, samples: RawSamples
+    ) -> tuple[U64Array, list[Stack], npt.NDArray[np.int64], dict[int, Stack], dict[int, Chain]]:
+        """The key of each sample; the stacks, and which of them each sample has; stacks and callchains, by key, of
+        those that were new or held."""
         user = has_user_part(samples)
         images, image_of = self._images(samples, user)
         if self._changes.touched(samples.addresses):
@@ -254,8 +266,8 @@ class Sampler:
         if len(pids) > _MAX_NEW_STACKS:
             self._leave_excess(new, pids)
         resolved = self._stack_table.resolve(new, idle_keys) if new else {}
-        known = [stack or resolved[key] for stack, key in zip(known, distinct.tolist(), strict=True)]
-        return keys, [stack for index in inverse.tolist() if (stack := known[index]) is not None], resolved, new
+        stacks = [stack or resolved[key] for stack, key in zip(known, distinct.tolist(), strict=True)]
+        return keys, stacks, inverse, resolved, new
 
     def _leave_excess(self, chains: dict[int, Chain], pids: dict[int, int]) -> None:
         """Of new callchains, by key, leave user parts out that are beyond the share of their owner."""
