@@ -24,7 +24,7 @@ from exhume.store.read.progress import reader_threads, track
 from exhume.store.read.reader import count_rows
 from exhume.store.read.recording import RecordedPod, Recording, merge_pods
 
-MAX_BYTES = 16 << 20
+MAX_BYTES = 12 << 20
 # Counted for a value that does not say how large it is.
 _SMALL_BYTES = 500
 # Segments from which on threads read them.

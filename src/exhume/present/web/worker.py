@@ -30,7 +30,7 @@ LENGTH = struct.Struct("=Q")
 JOB_BYTES = 1 << 30
 # A worker whose anonymous memory has grown by this returns free pages after its job; one that holds more than that is
 # replaced.
-TRIM_BYTES, RECYCLE_BYTES = 16 << 20, 160 << 20
+TRIM_BYTES, RECYCLE_BYTES = 8 << 20, 160 << 20
 IDLE_S = 0.3
 MAX_WORKERS = 4
 _PR_SET_PDEATHSIG = 1

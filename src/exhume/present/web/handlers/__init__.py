@@ -25,9 +25,11 @@ def load() -> None:
 
 
 def load_deferred() -> None:
-    """Import what the first view does not need: the diagnosis and the formats of exports."""
-    for module in ("diagnose.engine", "interop.folded", "interop.pprof", "interop.speedscope", "present.flame"):
-        import_module(f"exhume.{module}")
+    """Import what the first view does not need: the diagnosis, the formats of exports, and what Arrow loads with the
+    first grouping of rows and the first numpy array that it is given, 5 MB of each worker else."""
+    own = ("diagnose.engine", "interop.folded", "interop.pprof", "interop.speedscope", "present.flame")
+    for module in (*(f"exhume.{name}" for name in own), "numpy.ma", "pyarrow.acero"):
+        import_module(module)
 
 
 def execute(handle: RecordingHandle, name: str, params: QueryParams) -> Any:
