@@ -35,8 +35,9 @@ MAX_JOBS = 200
 # The header by which a client names its request, to look up its progress.
 REQUEST_NAME = "x-exhume-request"
 _MAX_NAME = 64
-# A background job that has waited this long runs before the requests that wait: they may never end.
-MAX_DEFERRED_S = 15.0
+# Background jobs begin when no request came for this long: one that begins between two clicks holds up the second. One
+# that has waited for the longer time runs before requests that wait, which may never end.
+IDLE_S, MAX_DEFERRED_S = 0.5, 15.0
 
 
 class Cancelled(ExhumeError):
@@ -135,6 +136,7 @@ class WorkerPool(JobPool):
         self._long: deque[Job] = deque()
         #: With the time from which on each is not deferred any more.
         self._background: deque[tuple[float, Job]] = deque()
+        self._requested_at = float("-inf")
         self._queued = asyncio.Event()
         self._running: set[Job] = set()
         self._damaged: list[Skipped] = []
@@ -149,6 +151,7 @@ class WorkerPool(JobPool):
     def submit(self, name: str, params: QueryParams) -> Job:
         job = Job(name, params, asyncio.get_running_loop().create_future())
         (self._long if params.long else self._short).append(job)
+        self._requested_at = time.monotonic()
         self._queued.set()
         return job
 
@@ -222,12 +225,24 @@ class WorkerPool(JobPool):
     async def _next(self, number: int) -> Job:
         while True:
             queue = self._short if number == 0 or not self._long else self._long
-            if number and self._background and (not queue or self._background[0][0] <= time.monotonic()):
+            deferral_s = self._deferral_s() if number else None
+            if deferral_s == 0:
                 return self._background.popleft()[1]
             if queue:
                 return queue.popleft()
             self._queued.clear()
-            await self._queued.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(deferral_s):
+                    await self._queued.wait()
+
+    def _deferral_s(self) -> float | None:
+        """How long the first background job still has to wait if no request comes; None where there is none."""
+        if not self._background:
+            return None
+        allowed_at = self._background[0][0]
+        if not self._short and not self._long:
+            allowed_at = min(allowed_at, self._requested_at + IDLE_S)
+        return max(0.0, allowed_at - time.monotonic())
 
     def _retry(self, job: Job, *, counts: bool) -> None:
         job.attempts += counts
