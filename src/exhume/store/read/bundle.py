@@ -11,7 +11,6 @@ import shutil
 import stat
 import struct
 import subprocess
-import sys
 import tempfile
 import zipfile
 import zlib
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from exhume.model.errors import RecordingError
+from exhume.model.isolation import isolated_environment, isolated_script
 from exhume.model.tables import TABLES
 from exhume.store.format.names import OVERVIEW, PARQUET_SUFFIX, SegmentName
 
@@ -38,8 +38,7 @@ _END = struct.Struct("<4s4H2LH")
 _END_MARK, _LARGE_MARK, _LARGE_BYTES = b"PK\x05\x06", b"PK\x06\x07", 20
 _ENCRYPTED = 0x1
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# Waits until the process that opened the bundle is gone: the kernel closes its end of the pipe then.
-_CLEANER = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
+_CLEANER = Path(__file__).with_name("cleaner.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +75,13 @@ def unpack(path: Path) -> Unpacked:
 def _unpack(path: Path, archive: zipfile.ZipFile, chosen: "list[tuple[zipfile.ZipInfo, Path]]") -> Unpacked:
     top = Path(tempfile.mkdtemp(prefix="exhume-bundle-"))
     # Before anything is in it, so that nothing is left of a process that is killed.
-    command = [sys.executable, "-I", "-S", "-c", _CLEANER, str(top)]
     cleaner = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        isolated_script(_CLEANER, top),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env=isolated_environment(),
     )
     unpacked = Unpacked(top / RECORDING, top, cleaner)
     with ExitStack() as undo:
