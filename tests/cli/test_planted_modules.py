@@ -25,6 +25,7 @@ CASES = {
     "incidents": "incidents --dir {dir}",
     "cores": "cores --dir {dir}",
     "flame": "flame --dir {dir} -o {new}.svg",
+    "export": "export bundle --dir {dir} -o {new}.zip",
     "events": "events --dir {dir}",
     "event": "event add --events-socket {new} died",
     "health": "health --dir {dir}",

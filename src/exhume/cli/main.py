@@ -76,8 +76,6 @@ COMMANDS = {
         (
             "exhume export pprof --last 5m -o node.pb.gz",
             "exhume export perfetto --since 03:14:00 --until 03:14:20 -o trace.json",
-            "exhume export csv --table events --last 1h -o events.csv",
-            "exhume export otlp --last 5m --to http://collector:4318",
             "exhume export bundle --at 03:14:07 -o incident.exhume.zip",
         ),
     ),
