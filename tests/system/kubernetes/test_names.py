@@ -137,7 +137,7 @@ def test_the_labels_of_the_node_are_in_the_recording(recorder: Recorder) -> None
 
 def test_plans_name_the_owner_and_their_commands_work(cluster: Node, recorder: Recorder) -> None:
     until("the owners are recorded", lambda: "prod/train-head" in recorded_owners(recorder.directory))
-    audit = recorder("audit")
+    audit = recorder("audit", "--all")
     services = {each["pod"]: each for each in audit["services"] if each.get("pod")}
     assert services["prod/train-head"]["owner"] == "raycluster prod/train"
     (cron,) = [each for name, each in services.items() if name.startswith("prod/nightly-")]
@@ -155,7 +155,7 @@ def test_plans_name_the_owner_and_their_commands_work(cluster: Node, recorder: R
 def test_a_static_pod_is_planned_by_its_manifest(cluster: Node, recorder: Recorder) -> None:
     """Which kubelet has from a directory that only its command line names."""
     until("its owner is recorded", lambda: f"prod/{STATIC}-{NODE}" in recorded_owners(recorder.directory))
-    (service,) = [each for each in recorder("audit")["services"] if each.get("pod") == f"prod/{STATIC}-{NODE}"]
+    (service,) = [each for each in recorder("audit", "--all")["services"] if each.get("pod") == f"prod/{STATIC}-{NODE}"]
     assert service["owner"].startswith(f"static pod prod/{STATIC}-{NODE}")
     (step,) = recorder("fix", "plan", service["key"], "--no-zombies")["steps"]
     assert step["commands"] == [f"mv -- {cluster.work}/manifests/keeper.yaml /root/"]
