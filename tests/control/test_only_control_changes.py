@@ -56,6 +56,7 @@ ALLOWED = {
     ("notify", "child.py"): ({"kill", "write"}, "its own children: their end, and their oom_score_adj"),
     ("notify", "post.py"): ({"order"}, "the request to the webhook"),
     ("present", "otlp.py"): ({"order"}, "the request to the collector"),
+    ("present", "server.py"): ({"order"}, "the method of the events that it takes; it sends none"),
     ("cli", "page.py"): ({"kill"}, "itself"),
     ("cli", "*"): ({"write"}, "files that the user names for the output"),
     ("present", "*"): ({"kill"}, "its own worker processes"),
