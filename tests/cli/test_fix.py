@@ -165,9 +165,11 @@ def test_a_ledger_that_is_broken_is_named_and_does_not_hide_the_others(exhume, t
     listed = exhume("fix", "list", *place)
     assert "20260101-000000-abcd" in listed.stdout and str(broken) in listed.stdout
     for verb in ("rollback", "verify"):
-        told = exhume("fix", verb, *place, check=False)
-        assert told.returncode == 2 and f"{broken} can't be read" in told.stderr, "the one that is left out is named"
-        assert "there is no fix to roll back" in told.stderr or "no fix was applied" in told.stderr
+        reported = exhume("fix", verb, *place, check=False)
+        assert reported.returncode == 2 and f"{broken} can't be read" in reported.stderr, (
+            "the one that is left out is named"
+        )
+        assert "there is no fix to roll back" in reported.stderr or "no fix was applied" in reported.stderr
     named = exhume("fix", "rollback", "20260101-000000-abcd", *place, check=False)
     assert named.returncode == 2 and named.stderr.count("\n") == 1
     assert "nothing was undone" in named.stderr and "grep -rl 'exhume fix, 20260101-000000-abcd'" in named.stderr

@@ -39,29 +39,29 @@ def test_a_finding_becomes_a_plan_of_ours_and_of_what_is_left_for_a_person(exhum
 @pytest.mark.root
 def test_a_cause_that_the_recording_does_not_show_is_told(exhume, tmp_path):
     words = ("fix", "plan", "cpu-steal", "--dir", str(INCIDENTS / "crash-loop"), "--work-dir", str(tmp_path / "fix"))
-    told = exhume(*words, check=False)
-    assert told.returncode == 2
-    assert "shows no cpu-steal at that time, but crash-loop" in told.stderr
+    reported = exhume(*words, check=False)
+    assert reported.returncode == 2
+    assert "shows no cpu-steal at that time, but crash-loop" in reported.stderr
     assert not (tmp_path / "fix").exists()
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("words", [("apply",), ("rollback",), ("rollback", "20260101-000000-abcd")])
 def test_without_a_plan_or_a_fix_there_is_nothing_to_do_and_it_says_what_to_run(exhume, tmp_path, words):
-    told = exhume("fix", *words, "--work-dir", str(tmp_path / "fix"), check=False)
-    assert told.returncode == 2
-    assert "exhume fix " in told.stderr and told.stderr.count("\n") == 1
+    reported = exhume("fix", *words, "--work-dir", str(tmp_path / "fix"), check=False)
+    assert reported.returncode == 2
+    assert "exhume fix " in reported.stderr and reported.stderr.count("\n") == 1
 
 
 @pytest.mark.root
 def test_a_root_that_is_no_directory_is_told(exhume, tmp_path):
-    told = exhume("fix", "plan", "a.service", "--root", str(tmp_path / "none"), check=False)
-    assert told.returncode == 2 and "--root names where" in told.stderr
+    reported = exhume("fix", "plan", "a.service", "--root", str(tmp_path / "none"), check=False)
+    assert reported.returncode == 2 and "--root names where" in reported.stderr
 
 
 @pytest.mark.root
 def test_a_node_without_a_bus_is_told(exhume, tmp_path):
-    told = exhume("fix", "plan", "a.service", "--root", str(tmp_path), check=False)
-    assert told.returncode == 2
-    assert "systemd can't be reached: there is no D-Bus at" in told.stderr
-    assert told.stderr.count("\n") == 1 and told.stderr.endswith("name the node's root directory with --root\n")
+    reported = exhume("fix", "plan", "a.service", "--root", str(tmp_path), check=False)
+    assert reported.returncode == 2
+    assert "systemd can't be reached: there is no D-Bus at" in reported.stderr
+    assert reported.stderr.count("\n") == 1 and reported.stderr.endswith("name the node's root directory with --root\n")

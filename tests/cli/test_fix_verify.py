@@ -62,12 +62,12 @@ def test_it_proves_what_it_can(exhume, tmp_path):
     assert "none" in refused.stderr
     for length in ("8s", "20s", "40s"):
         result = exhume(*words[:4], "--for", length, "--html", str(page), "--json", check=False)
-        told = json.loads(result.stdout)
-        if told["verdict"] != "unproven":
+        reported = json.loads(result.stdout)
+        if reported["verdict"] != "unproven":
             break
-    assert (result.returncode, told["verdict"], told["version"]) == (0, "proved", 1)
-    assert [each["change"] for each in told["measures"]] == ["improved", "unchanged"]
-    assert told["measures"][0]["before"]["value"] == 1e6
+    assert (result.returncode, reported["verdict"], reported["version"]) == (0, "proved", 1)
+    assert [each["change"] for each in reported["measures"]] == ["improved", "unchanged"]
+    assert reported["measures"][0]["before"]["value"] == 1e6
     fields = set(re.findall(r'"(\w+)":', result.stdout))
     assert fields <= set(re.findall(r"`(\w+)`", PAGE.read_text()))
     content = page.read_text()
@@ -127,9 +127,9 @@ def test_an_interrupt_still_gives_the_report(tmp_path):
             running.send_signal(signal.SIGINT)
             output, _ = running.communicate(timeout=60)
         assert running.returncode == 130
-        told = json.loads(output)
-        assert told["interrupted"] is True
-        looked_s = told["measures"][0]["after"]["seconds"]
+        reported = json.loads(output)
+        assert reported["interrupted"] is True
+        looked_s = reported["measures"][0]["after"]["seconds"]
         if looked_s:
             break
     assert 0 < looked_s < 300

@@ -47,8 +47,8 @@ def recompute(recording: Recording, evidence: Evidence) -> float | int | str | N
     rows = recording.read(evidence.table, window, cpus=cpus)
     rows = rows.filter(_within(rows, window)).take(np.argsort(_walls(rows)[_within(rows, window)], kind="stable"))
     for column, text in evidence.match:
-        told = rows.column(column).to_pylist()
-        rows = rows.filter(pa.array([("" if value is None else str(value)) == text for value in told], pa.bool_()))
+        reported = rows.column(column).to_pylist()
+        rows = rows.filter(pa.array([("" if value is None else str(value)) == text for value in reported], pa.bool_()))
     return _taken_together(rows.column(evidence.column), evidence.how)
 
 

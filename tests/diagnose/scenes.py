@@ -31,7 +31,7 @@ def at(second: float) -> int:
 
 
 class Scene:
-    """A node that idles, but for what it is told."""
+    """A node that idles, but for what a test adds."""
 
     def __init__(self, cores: int = 4, seconds: int = 40, **facts: Any) -> None:
         self.cores = cores
@@ -54,7 +54,7 @@ class Scene:
         return self
 
     def states(self, cpu: int, second: int) -> dict[str, int]:
-        """What a core was told to do in a second."""
+        """What a core was asked to do in a second."""
         return self._states[cpu, second]
 
     def stack(  # noqa: PLR0917
@@ -132,9 +132,9 @@ class Scene:
         return Recording.open(directory)
 
     def _cpu(self, cpu: int, second: int, start: int) -> dict[str, Any]:
-        told = {**dict.fromkeys(STATES, 0), "wait_ns": 0, **self._states[cpu, second]}
-        idle = 1000 - sum(told[state] for state in STATES)
-        return {"time": start, "cpu": cpu, "span_ms": 1000, **told, "idle": idle}
+        reported = {**dict.fromkeys(STATES, 0), "wait_ns": 0, **self._states[cpu, second]}
+        idle = 1000 - sum(reported[state] for state in STATES)
+        return {"time": start, "cpu": cpu, "span_ms": 1000, **reported, "idle": idle}
 
     def _tell_stacks(self, writer: SegmentWriter) -> None:
         frames = {frame: zlib.crc32(frame.encode()) + 1 for stack in self._stacks for frame in stack}

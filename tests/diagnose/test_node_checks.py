@@ -41,8 +41,8 @@ def checks(vitals: Vitals = HEALTHY, counted: Census | None = None) -> dict[str,
 
 
 def line(seconds_ago: float) -> EventView:
-    told = ("kernel-log", "soft-lockup", "critical", "soft lockup")
-    return EventView(NOW - round(seconds_ago * NANOS), 0, *told, *([None] * (len(EventView.__slots__) - 6)))
+    reported = ("kernel-log", "soft-lockup", "critical", "soft lockup")
+    return EventView(NOW - round(seconds_ago * NANOS), 0, *reported, *([None] * (len(EventView.__slots__) - 6)))
 
 
 def test_a_busy_healthy_node_is_well():

@@ -1,5 +1,5 @@
 """A systemd that is a file: enough of one to see what a fix leaves behind when it is killed. It outlives the process
-that commands it, reads drop-ins only when it is told to reload, and goes by the conditions in them."""
+that commands it, reads drop-ins only when it is asked to reload, and goes by the conditions in them."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -78,9 +78,15 @@ class PretendSystemd:
 
     def unit_state(self, name: str) -> dict[str, str]:
         known = self.units().get(name, {"active": "inactive", "load": "not-found"})
-        told = {"id": name, "load": known.get("load", "loaded"), "active": known["active"], "pid": "0", "cgroup": ""}
-        told["refuses_stop"] = known.get("refuses_stop", "no")
-        return told | {word: known.get(word, "") for word in ("names", "listens", "needs_reload")}
+        reported = {
+            "id": name,
+            "load": known.get("load", "loaded"),
+            "active": known["active"],
+            "pid": "0",
+            "cgroup": "",
+        }
+        reported["refuses_stop"] = known.get("refuses_stop", "no")
+        return reported | {word: known.get(word, "") for word in ("names", "listens", "needs_reload")}
 
     def unit_fingerprint(self, name: str) -> dict[str, str]:
         known = self.units()[name]

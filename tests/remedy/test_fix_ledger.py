@@ -76,9 +76,9 @@ def test_only_root_can_read_or_leave_orders(tmp_path):
 def test_an_unknown_plan_or_fix_is_reported(tmp_path, text):
     (tmp_path / "plans").mkdir()
     (tmp_path / "plans/last.json").write_text(text)
-    with pytest.raises(JournalError) as told:
+    with pytest.raises(JournalError) as reported:
         last_plan(tmp_path)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(reported.value)
     (tmp_path / "fixes").mkdir()
     (tmp_path / "fixes/20260101-000000-abcd.json").write_text(text)
     with pytest.raises(JournalError):
@@ -254,8 +254,8 @@ def test_a_step_that_turns_out_to_be_for_a_person_is_left_and_needs_no_undoing(t
 
 def test_an_action_that_is_not_known_is_not_taken(tmp_path):
     fix = Ledger(tmp_path).save(saved(Step("x", "x", "x", action="rm -rf /")).begun())
-    told = fixer(tmp_path, Deed()).apply(fix)
-    assert "knows no action 'rm -rf /'" in told.entries[0].why and told.state is FixState.UNFINISHED
+    reported = fixer(tmp_path, Deed()).apply(fix)
+    assert "knows no action 'rm -rf /'" in reported.entries[0].why and reported.state is FixState.UNFINISHED
     assert json.loads((tmp_path / f"fixes/{fix.id}.json").read_text())["entries"][0]["mark"] == "planned"
 
 

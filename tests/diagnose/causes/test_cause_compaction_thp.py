@@ -1,4 +1,4 @@
-"""Compaction is told with who pays for it and what asks for it."""
+"""Compaction is reported with who pays for it and what asks for it."""
 
 from pathlib import Path
 

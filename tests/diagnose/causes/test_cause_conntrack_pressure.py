@@ -33,8 +33,8 @@ def test_a_full_table_that_drops_is_critical(tmp_path: Path) -> None:
     top = judged(scene, tmp_path).findings[0]
     assert (top.cause, top.severity, top.culprit.cpu) == ("conntrack-pressure", "critical", 5)
     assert top.confidence >= 0.9
-    told = " ".join(link.text for link in top.chain)
-    assert "262,144 connections are tracked, of at most 262,144" in told and FULL in told
+    reported = " ".join(link.text for link in top.chain)
+    assert "262,144 connections are tracked, of at most 262,144" in reported and FULL in reported
     assert top.culprit.comm is None
 
 

@@ -52,11 +52,11 @@ def test_an_ordinary_hog_is_not_one(tmp_path: Path) -> None:
 def test_without_policies_a_waiting_ksoftirqd_is_evidence(tmp_path: Path) -> None:
     scene = real_time_hog(Scene(cores=4, seconds=40), policy=None)
     scene.row("threads", 26, tid=9, comm="ksoftirqd/2", cpu=2, run_ns=0, wait_ns=2 * NANOS)
-    told = real_time_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None
-    assert told.severity == "critical"
-    assert 0.4 <= told.confidence < 0.8
-    assert "rt-hog.no-policy" in doubts(told)
+    reported = real_time_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None
+    assert reported.severity == "critical"
+    assert 0.4 <= reported.confidence < 0.8
+    assert "rt-hog.no-policy" in doubts(reported)
 
 
 def test_without_policy_wait_or_line_it_is_a_busy_program(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_without_policy_wait_or_line_it_is_a_busy_program(tmp_path: Path) -> Non
 def test_a_core_that_was_set_aside_is_worth_knowing_at_most(tmp_path: Path) -> None:
     scene = real_time_hog(Scene(cores=8, seconds=120), since=0, until=120)
     scene.core(5, 80, 90, user=900).stack(5, 80, 90, 0.9, "job", 7, COMPUTING)
-    told = real_time_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None and told.severity == "info"
+    reported = real_time_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None and reported.severity == "info"
 
 
 def test_a_real_time_thread_that_works_a_little_is_healthy(tmp_path: Path) -> None:
@@ -81,10 +81,10 @@ def test_without_stacks_the_log_line_is_reported(tmp_path: Path) -> None:
     scene.event(24, "rt-throttling", LINE, "warning")
     recording = scene.write(tmp_path)
     found = judged_recording(recording, scene.window)
-    told = real_time_finding(found)
-    assert told is not None
-    assert (told.culprit.cpu, told.culprit.pid, told.severity) == (2, None, "warning")
-    assert told.confidence < 0.6
+    reported = real_time_finding(found)
+    assert reported is not None
+    assert (reported.culprit.cpu, reported.culprit.pid, reported.severity) == (2, None, "warning")
+    assert reported.confidence < 0.6
 
 
 def user_finding(found: Diagnosis) -> Finding | None:
@@ -111,9 +111,9 @@ def test_one_that_has_to_share_its_core_while_others_idle(tmp_path: Path) -> Non
     """Without a calm time before: the trouble fills the whole recording."""
     scene = Scene(cores=96, seconds=30)
     user_hog(scene, 41, 0, 30, share=0.5).stack(41, 0, 30, 0.49, "pinned", 51, COMPUTING)
-    told = user_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None
-    assert (told.severity, told.culprit.cpu) == ("warning", 41)
+    reported = user_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None
+    assert (reported.severity, reported.culprit.cpu) == ("warning", 41)
 
 
 @pytest.mark.slow
@@ -123,16 +123,16 @@ def test_the_one_core_with_two_of_96_that_all_compute(tmp_path: Path) -> None:
         share = 0.49 if cpu == 41 else 0.98
         scene.core(cpu, 0, 30, user=990).stack(cpu, 0, 30, share, "solver", 100 + cpu, COMPUTING)
     scene.stack(41, 0, 30, 0.49, "pinned", 51, COMPUTING)
-    told = user_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None
-    assert (told.culprit.cpu, told.severity) == (41, "warning")
+    reported = user_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None
+    assert (reported.culprit.cpu, reported.severity) == (41, "warning")
 
 
 def test_threads_that_wait_for_this_core_and_no_other(tmp_path: Path) -> None:
     scene = user_hog(healthy(cores=16), 3).core(3, 20, 30, wait_ns=2_500_000_000)
-    told = user_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None
-    assert (told.severity, told.culprit.cpu, told.culprit.comm) == ("warning", 3, "solver")
+    reported = user_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None
+    assert (reported.severity, reported.culprit.cpu, reported.culprit.comm) == ("warning", 3, "solver")
 
 
 @pytest.mark.parametrize("busy_from", [0, 20])
@@ -146,37 +146,37 @@ def test_a_busy_healthy_node_has_nothing_above_info(tmp_path: Path, busy_from: i
 def test_a_hog_without_victims_is_info(tmp_path: Path) -> None:
     scene = user_hog(Scene(cores=4, seconds=40), 2)
     found = judged_recording(scene.write(tmp_path), scene.window)
-    told = user_finding(found)
-    assert told is not None and told.severity == "info"
+    reported = user_finding(found)
+    assert reported is not None and reported.severity == "info"
     assert found.verdict == "healthy"
 
 
 def test_one_that_was_always_there_comes_after_what_is_new(tmp_path: Path) -> None:
     scene = user_hog(Scene(cores=4, seconds=100), 2, 0, 100)
     scene.core(0, 60, 70, user=1000).stack(0, 60, 70, 0.95, "newcomer", 88, COMPUTING)
-    told = user_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None and told.culprit.comm == "newcomer"
+    reported = user_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None and reported.culprit.comm == "newcomer"
 
 
 def test_one_that_ended_was_not_held_back(tmp_path: Path) -> None:
     scene = Scene(cores=4, seconds=40).core(1, 0, 20, user=450).stack(1, 0, 20, 0.45, "before", 50, COMPUTING)
-    told = user_finding(judged_recording(user_hog(scene, 1).write(tmp_path), scene.window))
-    assert told is not None and told.severity == "info"
+    reported = user_finding(judged_recording(user_hog(scene, 1).write(tmp_path), scene.window))
+    assert reported is not None and reported.severity == "info"
 
 
 def test_one_that_went_to_another_core_was_not_held_back(tmp_path: Path) -> None:
     scene = Scene(cores=4, seconds=40).core(1, 0, 20, user=450).stack(1, 0, 20, 0.45, "peer", 50, COMPUTING)
     user_hog(scene, 1, share=0.9).stack(1, 20, 30, 0.05, "peer", 50, COMPUTING)
     scene.stack(3, 20, 30, 0.4, "peer", 50, COMPUTING).core(3, 20, 30, user=400)
-    told = user_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None and told.severity == "info"
+    reported = user_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None and reported.severity == "info"
 
 
 def test_without_stacks_only_the_core_is_reported(tmp_path: Path) -> None:
     scene = user_hog(Scene(cores=4, seconds=40).without("samples"), 2).core(2, 20, 30, wait_ns=1_500_000_000)
     recording = scene.write(tmp_path)
     found = judged_recording(recording, scene.window)
-    told = user_finding(found)
-    assert told is not None
-    assert (told.culprit.cpu, told.culprit.pid, told.severity) == (2, None, "warning")
-    assert told.confidence < 0.7
+    reported = user_finding(found)
+    assert reported is not None
+    assert (reported.culprit.cpu, reported.culprit.pid, reported.severity) == (2, None, "warning")
+    assert reported.confidence < 0.7

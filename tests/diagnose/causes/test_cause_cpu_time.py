@@ -69,8 +69,8 @@ def test_the_command_is_that_of_the_nodes_cgroups(
 ) -> None:
     scene = throttle(Scene(cores=8, seconds=40, **facts), 20, 30, 9)
     scene.row("cgroups", 5, hierarchy=hierarchy, parent="", kernel=40, visible=40, dying=0)
-    told = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None and [each.command for each in told.remedies if "quota" in each.id][-1] == command
+    reported = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None and [each.command for each in reported.remedies if "quota" in each.id][-1] == command
 
 
 def test_what_the_node_feels_comes_before_a_limit_of_a_workload(tmp_path: Path) -> None:
@@ -96,15 +96,15 @@ def test_one_of_many_groups_on_a_large_node(tmp_path: Path) -> None:
 
 def test_without_idle_cores_it_is_not_the_quota_alone(tmp_path: Path) -> None:
     scene = throttle(healthy(), 20, 30, 9)
-    told = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None and told.severity == "warning"
+    reported = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None and reported.severity == "warning"
 
 
 def test_one_that_is_always_stopped_lives_with_it(tmp_path: Path) -> None:
     scene = throttle(Scene(cores=4, seconds=100), 0, 100, 8)
     scene.core(1, 70, 80, system=900)
-    told = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None and told.severity == "warning"
+    reported = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None and reported.severity == "warning"
 
 
 def test_one_that_is_throttled_as_always_does_not_hide_a_new_one(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_one_that_is_throttled_as_always_does_not_hide_a_new_one(tmp_path: Path)
 
 def test_now_and_then_is_worth_knowing_at_most(tmp_path: Path) -> None:
     scene = throttle(Scene(cores=4, seconds=40), 20, 30, 2)
-    told = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None and told.severity == "info"
+    reported = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None and reported.severity == "info"
     rare = throttle(Scene(cores=4, seconds=40), 20, 21, 1)
     assert throttling_finding(judged_recording(rare.write(tmp_path / "rare"), rare.window)) is None
 
@@ -136,9 +136,9 @@ def test_a_healthy_node_has_none(tmp_path: Path) -> None:
 
 def test_without_stacks_the_cgroup_is_still_named(tmp_path: Path) -> None:
     scene = throttle(Scene(cores=8, seconds=40).without("samples", "processes"), 20, 30, 9)
-    told = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None
-    assert (told.culprit.cgroup, told.culprit.pid) == (GROUP, None)
+    reported = throttling_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None
+    assert (reported.culprit.cgroup, reported.culprit.pid) == (GROUP, None)
 
 
 def steal_finding(found: Diagnosis) -> Finding | None:
@@ -153,20 +153,20 @@ def test_one_core_of_96(tmp_path: Path, steal: int, severity: str) -> None:
     scene.core(12, 20, 30, user=0, system=800)
     recording = scene.write(tmp_path)
     found = judged_recording(recording, scene.window)
-    told = steal_finding(found)
-    assert told is not None
-    assert (told.culprit.cpu, told.severity) == (11, severity)
-    assert told.confidence >= 0.85
+    reported = steal_finding(found)
+    assert reported is not None
+    assert (reported.culprit.cpu, reported.severity) == (11, severity)
+    assert reported.confidence >= 0.85
 
 
 def test_all_the_time_on_all_cores(tmp_path: Path) -> None:
     scene = Scene(cores=4, seconds=90)
     for cpu in range(4):
         scene.core(cpu, 0, 90, user=500, steal=400 + cpu)
-    told = steal_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None
-    assert told.severity == "critical"
-    assert "4 cores" in told.summary
+    reported = steal_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None
+    assert reported.severity == "critical"
+    assert "4 cores" in reported.summary
 
 
 def test_a_small_share_is_not_reported(tmp_path: Path) -> None:
@@ -178,5 +178,5 @@ def test_a_small_share_is_not_reported(tmp_path: Path) -> None:
 
 def test_it_needs_no_stacks(tmp_path: Path) -> None:
     scene = Scene(cores=4, seconds=40).core(1, 20, 30, user=500, steal=450).without("samples")
-    told = steal_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None and told.confidence >= 0.85
+    reported = steal_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None and reported.confidence >= 0.85

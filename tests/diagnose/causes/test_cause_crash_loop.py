@@ -1,4 +1,4 @@
-"""A crash loop is told by what ends and begins again: by its cgroups, by failed ends; jobs and scripts are none."""
+"""A crash loop is reported by what ends and begins again: by its cgroups, by failed ends; jobs and scripts are none."""
 
 import subprocess
 import time
@@ -18,7 +18,7 @@ from exhume.store.read.recording import Recording
 IMPORT = ["python3:_start", "libpython3.so:import_module"]
 
 
-def told(found: Diagnosis) -> Finding | None:
+def reported(found: Diagnosis) -> Finding | None:
     return next((finding for finding in found.findings if finding.cause == "crash-loop"), None)
 
 
@@ -104,7 +104,7 @@ def test_a_cgroup_of_several_hierarchies_counts_once(tmp_path: Path) -> None:
     scene = Scene(cores=4, seconds=60)
     for hierarchy in (2, 4, 9):
         cgroups(scene, EVERY_TWO, 0.3, "/system.slice/ecs.service", hierarchy)
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None
     assert "14 times" in " ".join(link.text for link in finding.chain)
 
@@ -126,7 +126,7 @@ def test_one_that_costs_nothing_is_worth_knowing(tmp_path: Path) -> None:
     scene = restarts(Scene(cores=96, seconds=40), [12.0, 17.0, 22.0], "grep")
     for cpu in range(96):
         scene.core(cpu, 0, 40, user=400, system=50)
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None
     assert finding.severity == "info"
 
@@ -136,8 +136,8 @@ def test_without_exit_codes_a_repeat_is_less_sure_and_only_worth_knowing(tmp_pat
     unsure = restarts(Scene(cores=4, seconds=40), [12.0, 17.0, 22.0], "poller", severity="info")
     for scene in (sure, unsure):
         scene.stack(1, 8, 22, 0.1, "poller", 3_000, IMPORT)
-    known = told(judged_recording(sure.write(tmp_path / "sure"), sure.window))
-    unknown = told(judged_recording(unsure.write(tmp_path / "unsure"), unsure.window))
+    known = reported(judged_recording(sure.write(tmp_path / "sure"), sure.window))
+    unknown = reported(judged_recording(unsure.write(tmp_path / "unsure"), unsure.window))
     assert known is not None
     assert unknown is not None
     assert unknown.severity == "info"
@@ -148,7 +148,7 @@ def test_without_exit_codes_a_repeat_is_less_sure_and_only_worth_knowing(tmp_pat
 def test_a_slow_loop_is_worth_knowing(tmp_path: Path) -> None:
     starts = [5.0 + 40 * n for n in range(5)]
     scene = cgroups(Scene(cores=4, seconds=200), starts, 2.0, "/system.slice/ecs.service")
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None
     assert finding.severity == "info"
 
@@ -162,13 +162,13 @@ def test_jobs_that_follow_each_other_are_no_loop(tmp_path: Path) -> None:
         "/docker/{}",
         ["/bin/lint", "/bin/build", "/bin/test", "/bin/pack"] + [f"/j{n}" for n in range(9)],
     )
-    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+    assert reported(judged_recording(scene.write(tmp_path), scene.window)) is None
 
 
 def test_a_crowd_of_containers_is_no_loop(tmp_path: Path) -> None:
     starts = [4.0 + 0.7 * n for n in range(40)]
     scene = cgroups(Scene(cores=4, seconds=60), starts, 8.0, "/docker/{}")
-    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+    assert reported(judged_recording(scene.write(tmp_path), scene.window)) is None
 
 
 def test_logins_and_commands_of_their_own_unit_are_no_loop(tmp_path: Path) -> None:
@@ -176,18 +176,18 @@ def test_logins_and_commands_of_their_own_unit_are_no_loop(tmp_path: Path) -> No
     for number, start in enumerate(EVERY_TWO):
         cgroups(scene, [start], 1.0, f"/user.slice/user-0.slice/session-{number}.scope")
         cgroups(scene, [start], 1.0, f"/system.slice/run-r{number:032x}.scope")
-    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+    assert reported(judged_recording(scene.write(tmp_path), scene.window)) is None
 
 
 def test_a_storm_of_cgroups_is_not_a_loop(tmp_path: Path) -> None:
     starts = [10.0 + 0.01 * n for n in range(900)]
     scene = cgroups(Scene(cores=4, seconds=40), starts, 0.005, "/batch/{}")
-    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+    assert reported(judged_recording(scene.write(tmp_path), scene.window)) is None
 
 
 def test_it_needs_no_stacks(tmp_path: Path) -> None:
     scene = restarts(Scene(cores=4, seconds=40), [12.0, 17.0], "ingest").without("samples", "processes")
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None
     assert finding.culprit.comm == "ingest"
 
@@ -204,9 +204,9 @@ def test_a_healthy_node_has_none(tmp_path: Path) -> None:
 
 def deaths(scene: Scene, seconds: list[float], name: str, code: float) -> Scene:
     for number, second in enumerate(seconds):
-        told = {"container": hex_id(77 + number), "container_name": name, "image": "amazon/agent", "value": code}
+        reported = {"container": hex_id(77 + number), "container_name": name, "image": "amazon/agent", "value": code}
         text = f"container {name} (image amazon/agent) ended with code {code:.0f}"
-        scene.event(second, "container-die", text, "info", source="docker", **told)
+        scene.event(second, "container-die", text, "info", source="docker", **reported)
     return scene
 
 
@@ -230,18 +230,18 @@ def test_dockers_word_alone_is_enough(tmp_path: Path) -> None:
 
 def test_containers_that_end_well_are_worth_knowing_at_most(tmp_path: Path) -> None:
     scene = deaths(Scene(cores=4, seconds=60), EVERY_TWO, "backup", 0)
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is None or finding.severity == "info"
 
 
 def unit_runs(scene: Scene, seconds: list[float], name: str, code: float, again: bool = True) -> Scene:
     for number, second in enumerate(seconds):
-        told = {"severity": "info", "source": "systemd", "comm": name}
-        scene.event(second, "unit-started", f"unit {name} started", pid=3_000 + number, **told)
-        scene.event(second + 1.1, "unit-ended", f"unit {name} ended with code {code:.0f}", value=code, **told)
+        reported = {"severity": "info", "source": "systemd", "comm": name}
+        scene.event(second, "unit-started", f"unit {name} started", pid=3_000 + number, **reported)
+        scene.event(second + 1.1, "unit-ended", f"unit {name} ended with code {code:.0f}", value=code, **reported)
         if again:
             text = f"unit {name} was started again by systemd ({number + 1} times by now)"
-            scene.event(second + 1.3, "unit-restarted", text, value=float(number + 1), **told)
+            scene.event(second + 1.3, "unit-restarted", text, value=float(number + 1), **reported)
     return scene
 
 
@@ -264,10 +264,10 @@ def test_a_unit_that_systemd_saw_fail_again_and_again_is_named(tmp_path: Path) -
 
 def test_a_unit_s_events_and_its_cgroups_are_one_loop(tmp_path: Path) -> None:
     scene = cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 1.2, "/system.slice/ecs.service")
-    alone = told(judged_recording(scene.write(tmp_path / "alone"), scene.window))
+    alone = reported(judged_recording(scene.write(tmp_path / "alone"), scene.window))
     both = cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 1.2, "/system.slice/ecs.service")
     unit_runs(both, EVERY_TWO, "ecs.service", 5)
-    finding = told(judged_recording(both.write(tmp_path / "both"), both.window))
+    finding = reported(judged_recording(both.write(tmp_path / "both"), both.window))
     assert alone is not None
     assert finding is not None
     assert "fails each time" in finding.summary
@@ -276,7 +276,7 @@ def test_a_unit_s_events_and_its_cgroups_are_one_loop(tmp_path: Path) -> None:
 
 def test_a_unit_that_ends_well_and_is_started_again_by_systemd_is_a_loop(tmp_path: Path) -> None:
     scene = unit_runs(Scene(cores=4, seconds=60), EVERY_TWO, "poll.service", 0)
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None
     assert finding.severity == "warning"
     assert "fails" not in finding.summary
@@ -285,7 +285,7 @@ def test_a_unit_that_ends_well_and_is_started_again_by_systemd_is_a_loop(tmp_pat
 
 def test_a_unit_that_is_called_when_needed_and_ends_well_is_no_loop(tmp_path: Path) -> None:
     scene = unit_runs(Scene(cores=4, seconds=60), EVERY_TWO, "backup.service", 0, again=False)
-    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+    assert reported(judged_recording(scene.write(tmp_path), scene.window)) is None
 
 
 UID = "fbece6e8-0000-4000-8000-0123456789ab"
@@ -297,9 +297,9 @@ EVERY_FIFTEEN = [4.0 + 15.0 * n for n in range(10)]
 def pod_deaths(scene: Scene, seconds: list[float], name: str, uid: str, owner: str) -> Scene:
     """The ends of a pod's container, as they are recorded of a CRI runtime."""
     for number, second in enumerate(seconds):
-        told = {"container": hex_id(77 + number), "container_name": name, "value": 1.0, "source": "cri"}
-        told |= {"pod": uid, "pod_name": name.rpartition("/")[0], "owner": owner}
-        scene.event(second, "container-die", f"container {name} ended with code 1", "info", **told)
+        reported = {"container": hex_id(77 + number), "container_name": name, "value": 1.0, "source": "cri"}
+        reported |= {"pod": uid, "pod_name": name.rpartition("/")[0], "owner": owner}
+        scene.event(second, "container-die", f"container {name} ended with code 1", "info", **reported)
     return scene
 
 
@@ -313,7 +313,7 @@ def test_a_pod_is_named_with_its_owner(tmp_path: Path) -> None:
     inside(scene, EVERY_FIFTEEN, POD + "/{}", ["/bin/sh"])
     restarts(scene, [60.0, 90.0, 120.0], "sh")
     found = judged_recording(scene.write(tmp_path), scene.window)
-    top = told(found)
+    top = reported(found)
     assert top is not None and (top.severity, top.scope) == ("warning", "workload")
     assert top.summary == f"{name} of deployment prod/crashy is started every 15.0 s, and fails each time (exit code 1)"
     culprit = top.culprit
@@ -334,7 +334,7 @@ def test_a_pod_without_events_is_named_by_its_processes(tmp_path: Path) -> None:
     scene.row("processes", EVERY_FIFTEEN[3], pid=3_003, comm="sh", cmdline="/agent", **place, **named)
     # That a shell ends in it says less than the pod's name.
     restarts(scene, [60.0, 90.0, 120.0], "sh")
-    top = told(judged_recording(scene.write(tmp_path), scene.window))
+    top = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert top is not None and top.severity == "warning"
     assert top.summary.startswith("monitoring/log-agent-qfttl/agent is started every 15.0 s")
     assert (top.culprit.pod, top.culprit.pod_name) == (UID, "monitoring/log-agent-qfttl")
@@ -346,7 +346,7 @@ def test_loops_are_named_side_by_side(tmp_path: Path) -> None:
     scene = deaths(Scene(cores=4, seconds=160), [start + 1.2 for start in EVERY_TWO], "ecs-agent", 1)
     pod_deaths(scene, EVERY_FIFTEEN, "prod/crashy-596c6549b5-gn4q9/worker", UID, "deployment/crashy")
     pod_deaths(scene, EVERY_FIFTEEN[1:], "monitoring/log-agent-qfttl/agent", OTHER_UID, "daemonset/log-agent")
-    top = told(judged_recording(scene.write(tmp_path), scene.window))
+    top = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert top is not None
     also = [link for link in top.chain if link.code == "crash-loop.also"]
     named = {entity.name for entity in top.entities}
@@ -362,10 +362,10 @@ def test_kubelets_pauses_grow_and_it_is_still_a_loop(tmp_path: Path) -> None:
     name, ends = "prod/crashy-596c6549b5-gn4q9/worker", [2.0, 302.0, 602.0, 902.0]
     scene = pod_deaths(Scene(cores=1, seconds=1000), ends, name, UID, "deployment/crashy")
     window = Window(at(940), at(1000))
-    top = told(judged_recording(scene.write(tmp_path), window))
+    top = reported(judged_recording(scene.write(tmp_path), window))
     assert top is not None and (top.severity, top.culprit.pod) == ("info", UID)
     over = pod_deaths(Scene(cores=1, seconds=1000), [2.0, 12.0, 32.0, 72.0], name, UID, "deployment/crashy")
-    assert told(judged_recording(over.write(tmp_path / "over"), window)) is None
+    assert reported(judged_recording(over.write(tmp_path / "over"), window)) is None
 
 
 def test_the_same_command_that_fails_each_time_is_a_warning_whatever_it_costs(tmp_path: Path) -> None:
@@ -377,7 +377,7 @@ def test_the_same_command_that_fails_each_time_is_a_warning_whatever_it_costs(tm
         scene.row("processes", second - 1, pid=3_000 + number, ppid=40, comm="python3", cmdline=command)
     # Another process of that name, which is fine.
     scene.row("processes", 40.0, pid=77, ppid=1, comm="python3", cmdline="python3 /opt/web/server.py")
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None and finding.severity == "warning"
     assert finding.culprit.comm == "python3" and finding.culprit.pid in range(3_000, 3_003)
     assert finding.culprit.cmdline is not None and "main.py" in finding.culprit.cmdline
@@ -413,7 +413,7 @@ def test_a_command_that_fails_each_time_needs_a_supervisor_that_starts_it_at_a_p
     tmp_path: Path, ends: list[tuple[float, int, float]], severity: str
 ) -> None:
     scene = polls(Scene(cores=96, seconds=60), ends, above=30)
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None and finding.severity == severity
 
 
@@ -422,12 +422,12 @@ def test_what_others_of_its_name_burn_is_not_its_cost(tmp_path: Path) -> None:
     scene = polls(Scene(cores=4, seconds=60), ends, above=30)
     scene.row("processes", 5.0, pid=77, ppid=1, comm="curl", cmdline="curl -T dump.sql sftp://backup/")
     scene.stack(2, 0, 60, 0.5, "curl", 77, IMPORT).core(2, 0, 60, user=510)
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None and finding.severity == "info"
     own = polls(Scene(cores=4, seconds=60), ends, above=30)
     for place, second in enumerate(STEADY):
         own.stack(2, int(second) - 3, int(second), 0.5, "curl", 3_000 + place, IMPORT)
-    finding = told(judged_recording(own.write(tmp_path / "own"), own.window))
+    finding = reported(judged_recording(own.write(tmp_path / "own"), own.window))
     assert finding is not None and finding.severity == "warning"
 
 

@@ -1,4 +1,4 @@
-"""A fork storm is told by what it takes of a core, and by whoever forks; a build is not one."""
+"""A fork storm is reported by what it takes of a core, and by whoever forks; a build is not one."""
 
 from pathlib import Path
 
@@ -129,9 +129,9 @@ def test_a_storm_that_wanders_over_the_cores_is_found_by_its_parent(tmp_path: Pa
             scene.row("processes", second, pid=pid, ppid=700, comm="expr")
             scene.stack(cpu, second, second + 1, 0.05, "expr", pid, (EXITS, EXEC)[n % 2])
         scene.stack(second, second, second + 1, 0.3, "report.sh", 700, FORKS)
-    told = only(judged_recording(scene.write(tmp_path), scene.window), "fork-storm")
-    assert told is not None
-    assert (told.severity, told.culprit.pid, told.culprit.comm) == ("warning", 700, "report.sh")
+    reported = only(judged_recording(scene.write(tmp_path), scene.window), "fork-storm")
+    assert reported is not None
+    assert (reported.severity, reported.culprit.pid, reported.culprit.comm) == ("warning", 700, "report.sh")
 
 
 def test_brief_programs_that_are_busy_with_something_else_are_no_storm(tmp_path: Path) -> None:
@@ -164,9 +164,9 @@ def test_a_burst_of_a_second_is_no_storm(tmp_path: Path) -> None:
 
 def test_without_stacks_the_counter_has_less_confidence(tmp_path: Path) -> None:
     scene = storm(calm(Scene(cores=4, seconds=30)), 2, 12, 22).without("samples", "processes")
-    told = only(judged_recording(scene.write(tmp_path), scene.window), "fork-storm")
-    assert told is not None
-    assert told.severity == "warning"
-    assert 0.3 <= told.confidence < 0.6
-    assert told.culprit.pid is None
-    assert "shared.no-stacks" in doubts(told)
+    reported = only(judged_recording(scene.write(tmp_path), scene.window), "fork-storm")
+    assert reported is not None
+    assert reported.severity == "warning"
+    assert 0.3 <= reported.confidence < 0.6
+    assert reported.culprit.pid is None
+    assert "shared.no-stacks" in doubts(reported)

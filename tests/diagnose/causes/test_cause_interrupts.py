@@ -43,8 +43,8 @@ def test_packets_of_a_local_sender_on_another_core(tmp_path: Path) -> None:
     assert top.remedies[0].command == "exhume fix apply log-shipper.service"
     assert not any("{target}" in each.command + each.text for each in top.remedies)
     assert "network receive" in top.summary and "shipper sends on this node, through veth" in top.summary
-    told = [link.text for link in top.chain]
-    assert any("40,000 packets were dropped" in text for text in told)
+    reported = [link.text for link in top.chain]
+    assert any("40,000 packets were dropped" in text for text in reported)
 
 
 @pytest.mark.parametrize(("waiting", "found"), [(6_000_000_000, True), (0, False)])
@@ -165,7 +165,7 @@ def test_without_stacks_the_counters_tell_with_less_confidence(tmp_path: Path) -
 
 
 def test_a_more_specific_cause_takes_over(tmp_path: Path) -> None:
-    """Softirq time that goes to one known job is told as that job."""
+    """Softirq time that goes to one known job is reported as that job."""
     scene = storm(
         Scene(), 1, [*KSOFTIRQD[:-1], "__do_softirq", "run_timer_softirq", "call_timer_fn", "estimation_timer"]
     )
@@ -183,8 +183,8 @@ def test_two_troubles_on_two_cores_are_two_findings(tmp_path: Path) -> None:
         6, 20, 30, 0.97, "syncer", 70, ["do_syscall_64", "netlink_sendmsg", "nfnetlink_rcv_batch", "nf_tables_newrule"]
     )
     found = judged(scene, tmp_path)
-    told = {each.cause: (each.culprit.cpu, str(each.severity)) for each in found.findings}
-    assert told == {"softirq-storm": (1, "critical"), "iptables-churn": (6, "critical")}
+    reported = {each.cause: (each.culprit.cpu, str(each.severity)) for each in found.findings}
+    assert reported == {"softirq-storm": (1, "critical"), "iptables-churn": (6, "critical")}
 
 
 INTERRUPT = ["asm_common_interrupt", "common_interrupt", "irq_exit_rcu", "handle_softirqs", "net_rx_action"]

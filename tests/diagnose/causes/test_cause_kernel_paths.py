@@ -50,10 +50,10 @@ def test_the_line_alone_is_worth_knowing(tmp_path: Path) -> None:
     """The kernel writes it after a few hundredths of a second."""
     scene = Scene(cores=8, seconds=40).without("samples")
     scene.event(25, "workqueue-hog", LINE, "warning", comm="zorp_scrub_work_fn")
-    told = work_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None
-    assert (told.severity, told.culprit.function) == ("info", "zorp_scrub_work_fn")
-    assert told.confidence < 0.6
+    reported = work_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None
+    assert (reported.severity, reported.culprit.function) == ("info", "zorp_scrub_work_fn")
+    assert reported.confidence < 0.6
 
 
 def test_a_worker_that_works_a_little_is_healthy(tmp_path: Path) -> None:
@@ -101,18 +101,18 @@ def test_two_cores_that_spin_for_one_lock(tmp_path: Path) -> None:
 def test_other_ways_to_spin(tmp_path: Path) -> None:
     for number, path in enumerate((PARAVIRTUAL, MUTEX, [*SEMAPHORE, "osq_lock"], XEN, ARM)):
         scene = Scene(cores=4, seconds=40).core(1, 20, 30, system=980).stack(1, 20, 30, 0.9, "locker", 7, path)
-        told = spinning_finding(judged_recording(scene.write(tmp_path / str(number)), scene.window))
-        assert told is not None
-        assert told.culprit.function == ("posix_test_lock" if path is PARAVIRTUAL else "zorp_ioctl")
+        reported = spinning_finding(judged_recording(scene.write(tmp_path / str(number)), scene.window))
+        assert reported is not None
+        assert reported.culprit.function == ("posix_test_lock" if path is PARAVIRTUAL else "zorp_ioctl")
 
 
 @pytest.mark.slow
 def test_one_core_of_96(tmp_path: Path) -> None:
     scene = healthy(cores=96)
     scene.core(70, 20, 30, user=0, system=980).stack(70, 20, 30, 0.95, "locker", 7, SPINNING)
-    told = spinning_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is not None
-    assert (told.culprit.cpu, told.severity) == (70, "warning")
+    reported = spinning_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is not None
+    assert (reported.culprit.cpu, reported.severity) == (70, "warning")
 
 
 @pytest.mark.slow
@@ -120,8 +120,8 @@ def test_a_little_spinning_on_every_core_of_a_large_node_is_its_daily_life(tmp_p
     scene = healthy(cores=32)
     for cpu in range(32):
         scene.stack(cpu, 0, 40, 0.03, "locker", 500, SPINNING)
-    told = spinning_finding(judged_recording(scene.write(tmp_path), scene.window))
-    assert told is None or told.severity == "info"
+    reported = spinning_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert reported is None or reported.severity == "info"
 
 
 def test_the_lock_of_a_fork_storm_is_how_that_shows(tmp_path: Path) -> None:

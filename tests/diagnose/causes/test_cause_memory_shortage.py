@@ -222,11 +222,11 @@ def test_reclaim_without_kills_is_something_else(tmp_path: Path) -> None:
 
 
 def test_without_the_log_the_count_speaks_and_less_surely(tmp_path: Path) -> None:
-    _, told = oom_examined(thrashing(Scene()), tmp_path / "told")
-    _, untold = oom_examined(thrashing(Scene()).without("events"), tmp_path / "untold")
-    assert told is not None and untold is not None
-    assert untold.confidence <= told.confidence - 0.15 and untold.culprit.comm is None
-    assert "oom-thrash.no-log" in doubts(untold)
+    _, reported = oom_examined(thrashing(Scene()), tmp_path / "reported")
+    _, unreported = oom_examined(thrashing(Scene()).without("events"), tmp_path / "untold")
+    assert reported is not None and unreported is not None
+    assert unreported.confidence <= reported.confidence - 0.15 and unreported.culprit.comm is None
+    assert "oom-thrash.no-log" in doubts(unreported)
 
 
 def test_without_stacks_kills_are_reported(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def storm(scene: Scene, cpu: int, since: int, until: int, stacks: tuple[list[str
     return scene.core(other, since, until, system=250).stack(other, since, until, 0.24, "volume-plugin", 90, change)
 
 
-def told(found: Diagnosis) -> Finding | None:
+def reported(found: Diagnosis) -> Finding | None:
     return next((finding for finding in found.findings if finding.cause == "mount-storm"), None)
 
 
@@ -74,19 +74,19 @@ def test_one_core_of_96_is_found_in_a_namespace_that_is_not_counted(tmp_path: Pa
 def test_a_pod_that_starts_is_no_storm(tmp_path: Path) -> None:
     scene = node(Scene(cores=4, seconds=30), 400).core(1, 12, 22, user=300, system=80)
     scene.stack(1, 12, 22, 0.04, "systemd", 1, READ).stack(1, 12, 22, 0.03, "runc", 70, CHANGE)
-    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+    assert reported(judged_recording(scene.write(tmp_path), scene.window)) is None
 
 
 def test_reading_the_maps_of_processes_is_not_it(tmp_path: Path) -> None:
     """It writes out paths with the same functions."""
     scene = node(Scene(cores=4, seconds=30), 60).core(1, 12, 22, system=900)
     scene.stack(1, 12, 22, 0.9, "profiler", 80, MAPS)
-    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+    assert reported(judged_recording(scene.write(tmp_path), scene.window)) is None
 
 
 def test_many_mounts_alone_are_worth_knowing(tmp_path: Path) -> None:
     scene = node(Scene(cores=4, seconds=30), 20_000).stack(0, 0, 30, 0.05, "app", 9, ["do_syscall_64", "vfs_read"])
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None
     assert finding.severity == "info"
 
@@ -94,7 +94,7 @@ def test_many_mounts_alone_are_worth_knowing(tmp_path: Path) -> None:
 def test_without_stacks_the_table_has_less_confidence(tmp_path: Path) -> None:
     scene = storm(node(Scene(cores=4, seconds=40), 9_000), 2, 12, 22, (READ, CHANGE))
     scene.node(20, 21, mounts=12_000).without("samples")
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None
     assert (finding.severity, finding.culprit.pid) == ("warning", None)
     assert finding.confidence < 0.6

@@ -36,7 +36,7 @@ def prober(scene: Scene, cpu: int, since: int, until: int) -> Scene:
     return scene.stack(cpu, since, until, 0.30, "finder", 321, ON_DISK)
 
 
-def told(found: Diagnosis) -> Finding | None:
+def reported(found: Diagnosis) -> Finding | None:
     return next((finding for finding in found.findings if finding.cause == "negative-dentries"), None)
 
 
@@ -61,7 +61,7 @@ def test_one_core_of_96_is_found(tmp_path: Path) -> None:
 def test_a_kernel_that_does_not_count_them_is_reckoned_with(tmp_path: Path) -> None:
     scene = rising(node(Scene(cores=4, seconds=30)), 12, 22, 250_000)
     prober(scene.node(0, 30, dentries_negative=None), 3, 12, 22)
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None
     assert "negative-dentries.estimated" in doubts(finding)
 
@@ -73,7 +73,7 @@ def test_a_first_walk_over_files_that_exist_is_not_it(tmp_path: Path) -> None:
         more = 200_000 * (min(second, 22) - 12)
         scene.node(second, second + 1, dentries=260_000 + more, inodes=150_000 + more)
     prober(scene, 3, 12, 22)
-    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+    assert reported(judged_recording(scene.write(tmp_path), scene.window)) is None
 
 
 def test_removing_many_files_is_not_it(tmp_path: Path) -> None:
@@ -81,14 +81,14 @@ def test_removing_many_files_is_not_it(tmp_path: Path) -> None:
     remove = ["do_syscall_64", "do_unlinkat", "lookup_one_qstr_excl", "d_alloc"]
     scene = rising(node(Scene(cores=4, seconds=30)), 12, 22, 120_000).core(1, 12, 22, system=900, user=90)
     scene.stack(1, 12, 22, 0.4, "rm", 55, remove).stack(1, 12, 22, 0.5, "rm", 55, [*remove[:2], "vfs_unlink"])
-    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+    assert reported(judged_recording(scene.write(tmp_path), scene.window)) is None
 
 
 def test_one_that_gets_half_a_core_of_96_is_a_warning_still(tmp_path: Path) -> None:
     scene = rising(node(Scene(cores=96, seconds=20)), 10, 18, 90_000).core(7, 10, 18, system=400, user=300)
     scene.row("processes", 2, pid=321, ppid=1, start=0, comm="finder")
     scene.stack(7, 10, 18, 0.38, "finder", 321, MISSING)
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None
     assert (finding.severity, finding.culprit.cpu) == ("warning", 7)
 
@@ -96,14 +96,14 @@ def test_one_that_gets_half_a_core_of_96_is_a_warning_still(tmp_path: Path) -> N
 def test_many_lookups_of_known_names_are_not_it(tmp_path: Path) -> None:
     scene = node(Scene(cores=4, seconds=30)).core(1, 12, 22, system=900, user=90)
     scene.stack(1, 12, 22, 0.9, "indexer", 55, CACHED)
-    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+    assert reported(judged_recording(scene.write(tmp_path), scene.window)) is None
 
 
 @pytest.mark.parametrize("frames", [WATCH, FREE])
 def test_walking_many_of_them_is_critical_where_it_holds_a_core(tmp_path: Path, frames: list[str]) -> None:
     scene = node(Scene(cores=8, seconds=30), level=60_000_000).core(5, 12, 20, system=995)
     scene.stack(5, 12, 20, 0.98, "watcher", 77, frames)
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None
     assert (finding.severity, finding.culprit.comm, finding.culprit.cpu) == ("critical", "watcher", 5)
     assert finding.culprit.function in frames
@@ -112,21 +112,21 @@ def test_walking_many_of_them_is_critical_where_it_holds_a_core(tmp_path: Path, 
 def test_walking_few_of_them_is_another_cause(tmp_path: Path) -> None:
     scene = node(Scene(cores=8, seconds=30)).core(5, 12, 20, system=995)
     scene.stack(5, 12, 20, 0.98, "watcher", 77, WATCH)
-    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+    assert reported(judged_recording(scene.write(tmp_path), scene.window)) is None
 
 
 def test_many_of_them_alone_are_worth_knowing_and_more_where_they_fill_memory(tmp_path: Path) -> None:
     large = node(Scene(cores=4, seconds=30, node="large"), level=25_000_000).node(0, 30, mem_total=1 << 30)
     small = node(Scene(cores=4, seconds=30, node="small"), level=40_000_000).node(0, 30, mem_total=64 << 20)
     for scene, severity in ((large, "info"), (small, "warning")):
-        finding = told(judged_recording(scene.write(tmp_path / severity), scene.window))
+        finding = reported(judged_recording(scene.write(tmp_path / severity), scene.window))
         assert finding is not None
         assert finding.severity == severity
 
 
 def test_without_stacks_the_rise_has_less_confidence(tmp_path: Path) -> None:
     scene = prober(rising(node(Scene(cores=4, seconds=30)), 12, 22, 250_000), 3, 12, 22).without("samples")
-    finding = told(judged_recording(scene.write(tmp_path), scene.window))
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None
     assert finding.culprit.pid is None
     assert 0.3 <= finding.confidence < 0.6
@@ -135,4 +135,4 @@ def test_without_stacks_the_rise_has_less_confidence(tmp_path: Path) -> None:
 
 def test_without_the_counts_nothing_is_claimed(tmp_path: Path) -> None:
     scene = prober(Scene(cores=4, seconds=30), 3, 12, 22)
-    assert told(judged_recording(scene.write(tmp_path), scene.window)) is None
+    assert reported(judged_recording(scene.write(tmp_path), scene.window)) is None

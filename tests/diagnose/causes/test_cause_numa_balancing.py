@@ -1,4 +1,4 @@
-"""NUMA balancing that costs a part of a core is told; a machine with one node never has it."""
+"""NUMA balancing that costs a part of a core is reported; a machine with one node never has it."""
 
 from pathlib import Path
 

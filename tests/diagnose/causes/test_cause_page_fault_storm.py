@@ -1,4 +1,4 @@
-"""A program that touches and frees memory over and over is told from one that starts or fills its memory."""
+"""A program that touches and frees memory over and over is reported from one that starts or fills its memory."""
 
 from pathlib import Path
 
@@ -86,7 +86,7 @@ def test_a_program_that_has_to_share_its_core(tmp_path: Path) -> None:
 
 
 def test_starting_processes_is_not_it(tmp_path: Path) -> None:
-    """Told by their count: the faults are those of a shell that lives on, after each fork."""
+    """Known by their count: the faults are those of a shell that lives on, after each fork."""
     scene = Scene(cores=2).node(0, 40, pgfault=2_000, forks=3).node(20, 30, pgfault=300_000, forks=900)
     scene.core(1, 20, 30, system=960, user=40).stack(1, 20, 30, 0.8, "sh", 7, CLEAR)
     scene.stack(1, 20, 30, 0.1, "sh", 7, ["do_syscall_64", "kernel_clone", "copy_process", "dup_mmap"])
@@ -112,7 +112,7 @@ def test_faults_that_other_programs_always_take_hide_nothing(tmp_path: Path) -> 
 
 
 def test_processes_that_run_for_a_moment_are_not_it(tmp_path: Path) -> None:
-    """Told by their samples, where forks were not counted."""
+    """Known by their samples, where forks were not counted."""
     scene = Scene(cores=2).node(0, 40, pgfault=2_000).node(20, 30, pgfault=300_000)
     scene.core(1, 20, 30, system=960, user=40)
     for second in range(20, 30):

@@ -149,9 +149,9 @@ def slim(
     frames: dict[int, dict[str, Any]] = {}
     stacks: dict[int, list[int]] = {}
     for old in {row["stack"] for row in samples}:
-        told = [frames_of[number] for number in stacks_of[old]]
-        programs = [frame for frame in told if frame["kind"] != "kernel"]
-        kernel = [frame for frame in told if frame["kind"] == "kernel"]
+        reported = [frames_of[number] for number in stacks_of[old]]
+        programs = [frame for frame in reported if frame["kind"] != "kernel"]
+        kernel = [frame for frame in reported if frame["kind"] == "kernel"]
         kept = []
         for frame in [*[plain(each) for each in programs[-1:]], *kernel]:
             number = hashed(frame["kind"], frame["module"], frame["name"])
@@ -191,18 +191,24 @@ def make(kept: Path) -> str:
         shutil.rmtree(small / "live", ignore_errors=True)
         (small / "recorder.lock").unlink()
         found = best(Recording.open(small))
-        told, expected = tell(found[0] if found else None), tell(whole[0] if whole else None)
-        same = right(found, truth["cause"]) and all(told.get(key) == expected.get(key) for key in ("cause", "cpu"))
+        reported, expected = tell(found[0] if found else None), tell(whole[0] if whole else None)
+        same = right(found, truth["cause"]) and all(reported.get(key) == expected.get(key) for key in ("cause", "cpu"))
         size = sum(file.stat().st_size for file in small.rglob("*") if file.is_file())
         if not same or size > MOST_BYTES:
-            return f"{kept.name}: {told} of {size:,} bytes, but the whole says {expected}; not taken"
+            return f"{kept.name}: {reported} of {size:,} bytes, but the whole says {expected}; not taken"
         if target.exists():
             shutil.rmtree(target)
         shutil.copytree(small, target)
     grave = [each for each in found if each.severity != "info"]
-    truth_told = {"scenario": name, "expected": truth["cause"], "core": truth["core"], "top": told, "grave": len(grave)}
+    truth_told = {
+        "scenario": name,
+        "expected": truth["cause"],
+        "core": truth["core"],
+        "top": reported,
+        "grave": len(grave),
+    }
     (target / "expected.json").write_text(json.dumps(truth_told, indent=1) + "\n")
-    return f"{kept.name}: {size:,} bytes, {told}"
+    return f"{kept.name}: {size:,} bytes, {reported}"
 
 
 if __name__ == "__main__":

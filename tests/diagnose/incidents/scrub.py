@@ -60,8 +60,8 @@ class Scrubber:
         words = ADDRESSES.sub("…", words)
         if not any(name in words for name in self._own):
             words = SYSTEM_PATHS.sub("/…", words)
-        for name, told in self._comms.items():
-            words = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", told, words)
+        for name, reported in self._comms.items():
+            words = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", reported, words)
         return words
 
     def rows(self, table: str, rows: Rows) -> Rows:

@@ -40,8 +40,8 @@ def test_a_kept_recording_is_small_and_anonymous(scenario: str):
     assert sum(file.stat().st_size for file in (HERE / scenario).rglob("*") if file.is_file()) < MOST_BYTES
     recording = Recording.open(HERE / scenario)
     assert recording.facts.node == "node-1"
-    told = [str(value) for table in TABLES for row in recording.read(table).to_pylist() for value in row.values()]
-    assert not [text for text in told if OF_A_MACHINE.search(text) or platform.node() in text.split()]
+    reported = [str(value) for table in TABLES for row in recording.read(table).to_pylist() for value in row.values()]
+    assert not [text for text in reported if OF_A_MACHINE.search(text) or platform.node() in text.split()]
 
 
 @pytest.mark.parametrize("scenario", TROUBLES)
@@ -124,10 +124,10 @@ def test_two_causes_at_once_are_two_findings(pair: tuple[str, str], tmp_path: Pa
 def test_the_chain_is_complete():
     """The reset, the core, the function and its process, the zombies against what is visible, and who leaks them."""
     best = diagnosed("incident").findings[0]
-    told = " ".join([best.summary, *(link.text for link in best.chain)])
+    reported = " ".join([best.summary, *(link.text for link in best.chain)])
     assert best.severity is Severity.CRITICAL
     assert (best.culprit.comm, best.culprit.cpu) == ("kubelet", expected("incident")["core"])
-    assert best.culprit.function in told and "zombie" in told and "visible" in told
-    assert "ecs-agent" in told
-    assert "Device reset completed" in told or "paused for too long" in told
+    assert best.culprit.function in reported and "zombie" in reported and "visible" in reported
+    assert "ecs-agent" in reported
+    assert "Device reset completed" in reported or "paused for too long" in reported
     assert any("ecs-agent" in remedy.target or "ecs-agent" in remedy.command for remedy in best.remedies)

@@ -147,7 +147,7 @@ def raw(server: MetricsServer, *parts: bytes, pause_s: float = 0.0) -> bytes:
             client.sendall(part)
             time.sleep(pause_s)
         received = b""
-        # Whose connection it is can be told only while both ends are open.
+        # Whose connection it is can be reported only while both ends are open.
         client.settimeout(0.5)
         with suppress(TimeoutError):
             while part := client.recv(65536):

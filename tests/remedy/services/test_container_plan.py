@@ -1,4 +1,4 @@
-"""Plans for containers: what their manager can be told, and what is left to a person, whatever they are called."""
+"""Plans for containers: what their manager can be reported, and what is left to a person, whatever they are called."""
 
 import shlex
 from dataclasses import dataclass, replace
@@ -176,7 +176,7 @@ def test_what_only_never_worked_has_to_be_named():
         row = judged(service, Needed.NO, Trait.CRASH_LOOP, agent=agent)
         taken, unasked = unneeded(Audit("n", 0, (row,)))
         assert not taken and unasked == [NotIncluded("zarf.service", "nothing connects to it")]
-        # Somebody who names it is told that it is no sure thing.
+        # For a name that was given it is reported that it is no sure thing.
         assert Selection(service, row).risk is Risk.MEDIUM
     plan = Plan("everything", None, "Nothing.", not_included=tuple(unasked))
     text = "\n".join(plan_lines(plan))

@@ -130,19 +130,19 @@ def test_a_baseline_survives_its_file(recording):
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda told: told.pop("observed"),
-        lambda told: told.update(version=99),
-        lambda told: told["observed"][0].update(measure="luck"),
-        lambda told: told["observed"][0].update(spans=[0] * len(told["observed"][0]["spans"])),
-        lambda told: told["observed"][0]["values"].append(1),
-        lambda told: told.update(observed="x"),
+        lambda reported: reported.pop("observed"),
+        lambda reported: reported.update(version=99),
+        lambda reported: reported["observed"][0].update(measure="luck"),
+        lambda reported: reported["observed"][0].update(spans=[0] * len(reported["observed"][0]["spans"])),
+        lambda reported: reported["observed"][0]["values"].append(1),
+        lambda reported: reported.update(observed="x"),
     ],
 )
 def test_a_spoiled_baseline_is_one_sentence(recording, spoil):
-    told = take_baseline(Host(), all_effects("a.service"), 15.0, recording, clock=ClockAt(at(41))).to_dict()
-    spoil(told)
+    reported = take_baseline(Host(), all_effects("a.service"), 15.0, recording, clock=ClockAt(at(41))).to_dict()
+    spoil(reported)
     with pytest.raises(ExhumeError):
-        Baseline.from_dict(told)
+        Baseline.from_dict(reported)
 
 
 def test_rare_restarts_come_from_the_managers_history():

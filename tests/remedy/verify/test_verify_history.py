@@ -52,7 +52,7 @@ def moments(pauses, until_s):
     return found
 
 
-def told(at_s, age_s, hours=1.0):
+def reported(at_s, age_s, hours=1.0):
     """What the records tell `age_s` after the first start."""
     past = tuple(NOW - round((age_s - moment) * NANOS) for moment in at_s if moment <= age_s)
     within = tuple(moment for moment in past if moment > NOW - round(hours * 3600 * NANOS))
@@ -83,7 +83,7 @@ def test_what_goes_on_is_hardly_ever_taken_for_better(name):
     for _ in range(tries):
         age, seconds = float(rng.uniform(20, 2000)), int(rng.choice([15, 60, 300]))
         at_s = moments(PROCESSES[name](rng), age + seconds)
-        before = told(at_s, age)
+        before = reported(at_s, age)
         wrong += before is not None and judge(before, since(at_s, age, seconds)).change is Change.IMPROVED
     assert wrong <= math.ceil(0.01 * tries)
 
@@ -95,7 +95,7 @@ def test_one_that_had_ended_by_itself_is_no_success(quiet_s):
     for _ in range(100):
         age = float(rng.uniform(100, 1000))
         at_s = [each for each in moments(loop(rng, 3.0), age) if each < age - quiet_s * rng.uniform(0.7, 1.3)]
-        before = told(at_s, age)
+        before = reported(at_s, age)
         wrong += before is not None and judge(before, since(at_s, age, 60)).change is Change.IMPROVED
     assert wrong <= 1
 
@@ -108,19 +108,19 @@ def test_a_loop_of_seconds_that_was_stopped_is_proved_within_a_minute(every_s, a
     proved = 0
     for _ in range(20):
         at_s = [each for each in moments(loop(rng, every_s), age_s) if each <= age_s]
-        found = judge(told(at_s, age_s), since([], age_s, 60))
+        found = judge(reported(at_s, age_s), since([], age_s, 60))
         proved += (found.change, found.as_expected) == (Change.IMPROVED, True)
     assert proved >= 19
 
 
 def test_restart_times_set_the_span_of_the_baseline():
-    before = told([float(second) for second in range(0, 3600, 5)], 3600)
+    before = reported([float(second) for second in range(0, 3600, 5)], 3600)
     assert (round(before.seconds), round(before.amount)) == (600, 119) and len(before.values) == 600
     # What began a minute ago is not spread over the hour that the journal reaches back.
-    young = told([3540 + 5.0 * turn for turn in range(12)], 3600)
+    young = reported([3540 + 5.0 * turn for turn in range(12)], 3600)
     assert young.amount == 11 and 55 < young.seconds <= 60
     # Rare ones are counted over all that is known.
-    rare = told([100.0, 1300.0, 2500.0], 3600)
+    rare = reported([100.0, 1300.0, 2500.0], 3600)
     assert rare.amount == 2 and rare.seconds == pytest.approx(3500)
     assert history_series(STOP, History("journal", 1.0), NOW) is None
 
@@ -129,7 +129,7 @@ def test_restart_times_set_the_span_of_the_baseline():
 def test_the_word_of_the_engine_proves_a_stop_as_soon_as_no_pause_was_as_long(age_s):
     """Docker waits for up to a minute between two starts: to wait for twice the longest pause takes minutes."""
     at = moments(growing(np.random.default_rng(3), 0.1, 60.0), 3600)
-    before = told(at, age_s)
+    before = reported(at, age_s)
     word = "docker has it exited, with restart policy no"
     after = [replace(since([], age_s, seconds), settled=said) for seconds in (20, 80) for said in ("", word)]
     short, short_settled, quiet, settled = (judge(before, each) for each in after)

@@ -83,11 +83,11 @@ def test_an_interrupted_watch_reports_its_observations():
     baseline = take_baseline(Host(), [FORKS], 2.0)
     now = SystemClock().wall_ns()
     stop = Stop()
-    told: list[float] = []
+    reported: list[float] = []
 
     def asks_for_an_end(done: float) -> None:
-        told.append(done)
-        if len(told) == 2:
+        reported.append(done)
+        if len(reported) == 2:
             stop.set()
 
     try:
@@ -96,7 +96,7 @@ def test_an_interrupted_watch_reports_its_observations():
     finally:
         stop.close()
     assert proof.verification.interrupted
-    assert proof.verification.measures[0].after.observations == len(told) == 2
+    assert proof.verification.measures[0].after.observations == len(reported) == 2
 
 
 @pytest.mark.long

@@ -74,9 +74,9 @@ def test_the_right_remedy_is_planned_and_frees_them(pin, lab_of, fix):
         # What the kernel took while the remedy was at work may have gone before it was counted, too.
         freed = max(1, least - done.by_kernel)
         # The report has the count of the whole machine; the lab's own were counted exactly above.
-        told = max(1, freed - OTHERS)
-        assert applied["before"] - applied["after"] >= told
-        assert sum(outcome["freed"] for outcome in applied["outcomes"]) >= told
+        reported = max(1, freed - OTHERS)
+        assert applied["before"] - applied["after"] >= reported
+        assert sum(outcome["freed"] for outcome in applied["outcomes"]) >= reported
         if pin in IN_PAGE_CACHE:
             assert done.by_processes - planned.by_processes >= freed, "it is the remedy that frees them"
         assert {outcome["status"] for outcome in applied["outcomes"]} <= {"done", "not-needed"}

@@ -133,7 +133,7 @@ def test_labels_that_become_known_are_in_the_next_segment(tmp_path: Path) -> Non
         tick = tick_at(index)
         writer.append("cpu", cpu_rows(tick))
         began = writer.commit(tick)
-        # Told after the third tick: the fourth is the last of its segment.
+        # Reported after the third tick: the fourth is the last of its segment.
         assert began == (index == 3)
         if index >= 2:
             writer.relabel(labels)

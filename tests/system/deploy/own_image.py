@@ -25,7 +25,7 @@ PACKAGES = ("python3", "python3-venv", "ca-certificates")
 # As in Debian's own slim images: what only people read, and lists of packages.
 LEFT_OUT = ("doc", "man", "info", "locale", "lintian", "linda", "groff", "zoneinfo")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-# What pip may be told about where packages come from.
+# What pip may be reported about where packages come from.
 INDEX = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_CERT")
 PATIENCE_S = 900
 _ELSEWHERE = tuple(map(Path, ("/etc/docker/key.json", "/etc/docker", "/run/docker/plugins", "/run/docker")))

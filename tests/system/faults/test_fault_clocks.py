@@ -147,7 +147,7 @@ def test_a_wall_clock_that_is_set_and_set_right_again(tmp_path: Path, step: int)
 def test_a_recorder_that_is_held_for_many_seconds(
     tmp_path: Path, start: Start, load: Load, compiled: Callable[[str], Path]
 ) -> None:
-    """What it did is told by the clock: the longest of its ticks is the one in which it was held."""
+    """What it did is reported by the clock: the longest of its ticks is the one in which it was held."""
     held_s = int(os.environ.get("EXHUME_HELD_S", "10"))
     directory = tmp_path / "recording"
     recorder = start(directory).ticks(2)
@@ -169,8 +169,8 @@ def test_a_recorder_that_is_held_for_many_seconds(
     # It may have been held in the midst of a turn: then it ends that first, and waits for the next full second.
     assert tick[0] < held_from + NANOS // 2
     assert held_until < tick[1] < held_until + busy + NANOS * 5 // 4, "then it goes on at once"
-    told = rows(directory, "losses", "kind", "count")
-    late = [row["count"] for row in told if (row["time"], row["kind"]) == (tick[0], "late-tick")]
+    reported = rows(directory, "losses", "kind", "count")
+    late = [row["count"] for row in reported if (row["time"], row["kind"]) == (tick[0], "late-tick")]
     assert late == [round(seconds(tick[1] - tick[0])) - 1], "the seconds that have no row of their own"
     walls = [row["wall"] - row["time"] for row in rows(directory, "anchors", "wall")]
     assert max(walls) - min(walls) < 20 * MILLIS, "no time is wrong"

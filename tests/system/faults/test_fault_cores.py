@@ -70,7 +70,7 @@ def test_a_core_that_goes_and_comes_back(
     back_at = monotonic()
     first = load("sh", "-c", SPIN, core=1, nice=-20)
     until("samples come from the core again", lambda: samples_of(first, back_at) > 97, every=0.2)
-    until("its shares are told again", lambda: len(times("cpu", back_at, monotonic())) >= 2, every=0.2)
+    until("its shares are recorded again", lambda: len(times("cpu", back_at, monotonic())) >= 2, every=0.2)
     # Away and back within a second: nobody who looks once a second can see it.
     core_one(False)
     core_one(True)
@@ -104,7 +104,7 @@ def test_a_suspended_machine_took_all_of_its_cores_away() -> None:
         assert watch.went([0, 1]) == set(), "the clocks are not read in the same moment"
         suspended[0] += 10 * NANOS
         assert watch.went([0, 1]) == {0, 1}
-        assert watch.went([0, 1]) == set(), "told once"
+        assert watch.went([0, 1]) == set(), "reported once"
 
 
 @pytest.mark.needs("dd", "taskset")

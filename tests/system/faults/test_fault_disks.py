@@ -72,10 +72,10 @@ def test_a_disk_that_fills_up_is_survived_and_counted(small_disk: Path, start: S
     assert recorder.stop() == 0
     clean_words(recorder)
     lost = losses(directory)["disk-full"]
-    told = re.search(r"^lost: .*\bdisk-full ([\d,]+)", recorder.out, re.MULTILINE)
+    reported = re.search(r"^lost: .*\bdisk-full ([\d,]+)", recorder.out, re.MULTILINE)
     # The last words count all of them; of the rows that count, some may have had to go with the oldest.
-    assert told
-    assert int(told[1].replace(",", "")) >= lost > 0
+    assert reported
+    assert int(reported[1].replace(",", "")) >= lost > 0
     assert info(directory)["skipped"] == []
     flame = small_disk / "flame.folded"
     words = [PROGRAM, "flame", "--dir", directory, "-o", flame]
@@ -261,8 +261,8 @@ def test_damaged_foreign_and_newer_files_are_named_and_the_rest_is_read(tmp_path
     assert anchor_count(directory) == ticks
     assert found["samples"] == whole["samples"]
     words = [PROGRAM, "info", "--dir", directory]
-    told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
-    assert all(name in told.stdout for name in reasons)
+    reported = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    assert all(name in reported.stdout for name in reasons)
     # A recorder goes on beside them and leaves them as they are.
     assert start(directory).ticks(1).stop() == 0
     assert (directory / "notes.txt").read_text() == "mine"

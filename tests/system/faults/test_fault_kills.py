@@ -165,8 +165,8 @@ def plain_anchors(directory: Path) -> list[int]:
 def wait_for_the_kill(
     recorder: RecorderProcess, number: int, chance: random.Random, looks: Looks, left: set[tuple[str, int]]
 ) -> int | None:
-    """Wait until the recorder is to be killed; returns when it was told to end, if it was: it records until then."""
-    told_at = None
+    """Wait until the recorder is to be killed; returns when it was asked to end, if it was: it records until then."""
+    asked_at = None
     moment = chance.random()
     if number == AT_ONCE:
         return None
@@ -179,41 +179,41 @@ def wait_for_the_kill(
         if moment < 0.75 or number == AS_IT_SEALS:
             recorder.recording()
             looks.look_for(chance.uniform(0.0, 1.5))
-            told_at = monotonic()
+            asked_at = monotonic()
             recorder.send(signal.SIGTERM)
         deadline = time.monotonic() + GONE_AT_MOST_S
         while not (half_done(recorder.directory) - left or recorder.ended or time.monotonic() > deadline):
             time.sleep(0.001)
         if number != AS_IT_SEALS:
             time.sleep(chance.uniform(0.0, SEALING_S) * chance.choice((0.1, 1.0)))
-    return told_at
+    return asked_at
 
 
 def kill_again_and_again(
     directory: Path, start: Callable[..., RecorderProcess], chance: random.Random, orphans: Callable[[], list[str]]
 ) -> Killed:
-    told = Killed()
+    reported = Killed()
     sealed: dict[Path, str] = {}
     before: list[int] = []
-    while told.kills < KILLS:
+    while reported.kills < KILLS:
         began, left = monotonic(), half_done(directory)
         recorder = start(directory)
         recording_since = None
         # Some die while they start (and seal what the one before left), most while they record.
-        if told.kills in (AT_ONCE, AFTER_TWO_TICKS) or chance.random() < 0.7:
+        if reported.kills in (AT_ONCE, AFTER_TWO_TICKS) or chance.random() < 0.7:
             recorder.recording()
             recording_since = monotonic()
         looks = Looks(recorder)
-        told_at = wait_for_the_kill(recorder, told.kills, chance, looks, left)
-        if told_at is None:
+        asked_at = wait_for_the_kill(recorder, reported.kills, chance, looks, left)
+        if asked_at is None:
             looks.take()
             assert not recorder.ended, recorder.err
-        killed_at = told_at or monotonic()
+        killed_at = asked_at or monotonic()
         recorder.send(signal.SIGKILL)
-        told.kills += recorder.wait() == -signal.SIGKILL
+        reported.kills += recorder.wait() == -signal.SIGKILL
         clean_words(recorder)
         until("its children end with it", lambda: not orphans(), patience=CHILDREN_S)
-        told.while_sealing += bool(half_done(directory) - left)
+        reported.while_sealing += bool(half_done(directory) - left)
         of_this_run: list[int] = []
         if directory.exists() and (directory / "recorder.lock").exists():
             now = anchors(directory)
@@ -221,20 +221,20 @@ def kill_again_and_again(
             assert now[: len(before)] == before, "what could be read before the kill is still there"
             before = now
             of_this_run = [time for time in now if time >= began]
-            told.ticks_at_kill.append(len(of_this_run))
+            reported.ticks_at_kill.append(len(of_this_run))
             assert Recording.open(directory).skipped == []
         if recording_since is not None:
             last = of_this_run[-1] if of_this_run else recording_since
             since = looks.since(last)
             assert seconds(killed_at - last - since.busy) <= GONE_AT_MOST_S
-            told.gone.append(max(0.0, seconds(killed_at - last - since.waited)))
-            told.gone_in_all.append(max(0.0, seconds(killed_at - last)))
+            reported.gone.append(max(0.0, seconds(killed_at - last - since.waited)))
+            reported.gone_in_all.append(max(0.0, seconds(killed_at - last)))
         after = sealed_files(directory)
         assert sealed.items() <= after.items(), "something that was sealed has changed"
         for path in after.keys() - sealed.keys():
             assert pq.read_table(path).num_rows > 0
         sealed = after
-    return told
+    return reported
 
 
 def record_once_more(directory: Path, start: Callable[..., RecorderProcess]) -> None:
@@ -273,20 +273,20 @@ def test_killed_many_times_at_random(
             pool.submit(kill_again_and_again, directory, start_one, random.Random(seed), orphans)
             for seed, directory in enumerate(directories)
         ]
-        told = [each.result() for each in work]
+        reported = [each.result() for each in work]
         for after in [pool.submit(record_once_more, directory, start_one) for directory in directories]:
             after.result()
     assert orphans() == []
-    assert sum(each.kills for each in told) == DIRECTORIES * KILLS
-    gone = sorted(lost for each in told for lost in each.gone)
-    longest = max(lost for each in told for lost in each.gone_in_all)
-    while_sealing = sum(each.while_sealing for each in told)
+    assert sum(each.kills for each in reported) == DIRECTORIES * KILLS
+    gone = sorted(lost for each in reported for lost in each.gone)
+    longest = max(lost for each in reported for lost in each.gone_in_all)
+    while_sealing = sum(each.while_sealing for each in reported)
     print("lost, in seconds: " + " ".join(f"{lost:.1f}" for lost in gone))
     print(f"{DIRECTORIES * KILLS} kills, {while_sealing} of them left a segment half sealed or half removed")
     print(f"largest loss: {max(gone):.2f} s, and {longest:.2f} s with the time in which others had the cores")
     assert max(gone) <= GONE_AT_MOST_S
     # Of some the first tick was not over, others had some: both sides were met.
-    counts = [count for each in told for count in each.ticks_at_kill]
+    counts = [count for each in reported for count in each.ticks_at_kill]
     assert 0 in counts
     assert max(counts) >= 2
     assert while_sealing >= max(1, DIRECTORIES * KILLS // 20)

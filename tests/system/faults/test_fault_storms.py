@@ -51,8 +51,8 @@ def test_a_storm_of_processes(
             recorder = start(directory)
         recorder.ticks(1)
         storm = load(compiled("fork_storm"), kind, str(a_second * STORM_S), str(STORM_S), nice=-20)
-        told, _ = storm.communicate(timeout=PATIENCE_S)
-        forks, took = int(told.split()[0]), float(told.split()[1])
+        reported, _ = storm.communicate(timeout=PATIENCE_S)
+        forks, took = int(reported.split()[0]), float(reported.split()[1])
         recorder.ticks(1)
         assert recorder.stop() == 0
         clean_words(recorder)
@@ -78,7 +78,7 @@ def test_a_storm_of_processes(
     ticks = rows(directory, "self", "tick_us", "rss_kb")
     longest = max(row["tick_us"] for row in ticks)
     print(f"{forks / took:.0f} a second, cost {cost.cpu_percent_mean:.1f}%, longest tick {longest / 1000:.0f} ms")
-    assert 0 < cost.cpu_percent_mean < 50, "its own cost is told, and is not the storm"
+    assert 0 < cost.cpu_percent_mean < 50, "its own cost is recorded, and is not the storm"
     assert cost.rss_kb_max < MEMORY_MB * 1024
     assert longest < 1_000_000, "no tick took longer than the second it has"
 

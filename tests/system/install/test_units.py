@@ -113,9 +113,9 @@ def processes(machine: Machine, unit: str) -> list[dict[str, str]]:
     script = (
         f"for p in $(cat /sys/fs/cgroup/systemd{group}/cgroup.procs /sys/fs/cgroup{group}/cgroup.procs 2>/dev/null)"
     )
-    told = machine.run("sh", "-c", f"{script}; do cat /proc/$p/status; done")
+    reported = machine.run("sh", "-c", f"{script}; do cat /proc/$p/status; done")
     found = []
-    for line in told.splitlines():
+    for line in reported.splitlines():
         name, _, value = line.partition(":")
         if name == "Name":
             found.append({})
@@ -157,9 +157,9 @@ def test_the_parser_of_symbols_stays_confined(installed: Machine):
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_exposure_is_low(installed: Machine, unit: str):
-    told = installed.run("systemd-analyze", "security", "--no-pager", unit)
-    (exposure,) = re.findall(r"Overall exposure level for \S+: ([0-9.]+)", told)
-    assert float(exposure) < MOST_EXPOSURE, told
+    reported = installed.run("systemd-analyze", "security", "--no-pager", unit)
+    (exposure,) = re.findall(r"Overall exposure level for \S+: ([0-9.]+)", reported)
+    assert float(exposure) < MOST_EXPOSURE, reported
 
 
 def test_limits_are_in_force(installed: Machine):

@@ -44,14 +44,16 @@ def _places() -> list[Path]:
 
 def _libraries() -> list[str]:
     """Where this machine's loader finds libraries."""
-    told = subprocess.run(["ldd", os.path.realpath(sys.executable)], capture_output=True, text=True, check=True).stdout
-    found = {str(Path(line.split("=> ")[1].split()[0]).parent) for line in told.splitlines() if "=> /" in line}
+    reported = subprocess.run(
+        ["ldd", os.path.realpath(sys.executable)], capture_output=True, text=True, check=True
+    ).stdout
+    found = {str(Path(line.split("=> ")[1].split()[0]).parent) for line in reported.splitlines() if "=> /" in line}
     kinds = {f"{top}/{sysconfig.get_config_var('MULTIARCH')}" for top in ("/lib", "/usr/lib")}
     return sorted({os.path.realpath(place) for place in found | kinds if Path(place).is_dir()})
 
 
 def _loader(program: str) -> str:
     """What the kernel starts for a program that is linked dynamically."""
-    told = subprocess.run(["ldd", os.path.realpath(program)], capture_output=True, text=True, check=True).stdout
-    loaders = (line.split()[0] for line in told.splitlines() if "=>" not in line and line.strip().startswith("/"))
+    reported = subprocess.run(["ldd", os.path.realpath(program)], capture_output=True, text=True, check=True).stdout
+    loaders = (line.split()[0] for line in reported.splitlines() if "=>" not in line and line.strip().startswith("/"))
     return os.path.realpath(next(loaders))

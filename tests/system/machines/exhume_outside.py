@@ -56,8 +56,8 @@ class Program:
         """Run it with these words, killed right before this change below these places (0: not at all)."""
         assert self._server and self._server.stdin and self._server.stdout
         order = {"words": words, "places": places, "kill_before": kill_before}
-        told = {**order, "out": os.fspath(self._out), "err": os.fspath(self._err)}
-        print(json.dumps(told), file=self._server.stdin, flush=True)
+        reported = {**order, "out": os.fspath(self._out), "err": os.fspath(self._err)}
+        print(json.dumps(reported), file=self._server.stdin, flush=True)
         code = json.loads(self._server.stdout.readline())
         return Said(code, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
 

@@ -1,6 +1,6 @@
 """Runs exhume in children that it forks, so that nothing has to be imported anew, and each can be killed at a moment.
 
-It is told what to run in lines of JSON, and says how each run ended. A run may kill itself (-9) right before its Nth
+It is sent what to run in lines of JSON, and says how each run ended. A run may kill itself (-9) right before its Nth
 change below the directories that it is given: files opened to be written, made, renamed and removed, as Python's audit
 events tell them.
 """

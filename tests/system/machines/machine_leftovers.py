@@ -10,7 +10,7 @@ _count = itertools.count(1)
 
 
 def own_name() -> str:
-    """A name for a machine of this process: who made it can be told from it, also after its process number went to
+    """A name for a machine of this process: who made it can be reported from it, also after its process number went to
     another."""
     return f"{MARK}-{os.getpid()}-{_started(os.getpid())}-{next(_count)}"
 

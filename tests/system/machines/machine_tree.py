@@ -81,8 +81,8 @@ def _debootstrap(suite: str, into: Path) -> None:
 def _mirror(suite: str) -> list[str]:
     """Where this machine's apt has its packages from; nothing: debootstrap's own choice."""
     words = [need("apt-get"), "indextargets", "--format", "$(SITE)", "Created-By: Packages", f"Codename: {suite}"]
-    told = subprocess.run(words, capture_output=True, text=True, check=False)
-    return told.stdout.split()[:1]
+    reported = subprocess.run(words, capture_output=True, text=True, check=False)
+    return reported.stdout.split()[:1]
 
 
 def _finish(tree: Path) -> None:

@@ -42,7 +42,7 @@ WantedBy=multi-user.target
 
 
 def hears_of_its_end(does: str, service: str = "") -> str:
-    """A service that does this when it is told to end, from the moment on that it is up: one that is only just begun
+    """A service that does this when it is asked to end, from the moment on that it is up: one that is only just begun
     would be ended by the signal itself."""
     return f"""[Unit]
 Description=A service that hears of its end

@@ -219,8 +219,8 @@ class Machine:
 
     def show(self, unit: str, *properties: str) -> dict[str, str]:
         """What `systemctl show` says of a unit."""
-        told = self.run("systemctl", "show", "--no-pager", f"--property={','.join(properties)}", "--", unit)
-        return dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+        reported = self.run("systemctl", "show", "--no-pager", f"--property={','.join(properties)}", "--", unit)
+        return dict(line.split("=", 1) for line in reported.splitlines() if "=" in line)
 
     def write(self, path: str, text: str | bytes, mode: int = 0o644) -> Path:
         """A file on its disk, whether it runs or not."""

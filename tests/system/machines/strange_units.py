@@ -1,5 +1,5 @@
 """Units that end badly in ways that are easily taken for one another, under names that nobody knows. For each there is
-what an engineer who is called at night has to be told."""
+what an engineer who is called at night has to learn."""
 
 from dataclasses import dataclass
 
@@ -36,8 +36,8 @@ class Strange:
 
     @property
     def troubled(self) -> set[str]:
-        told = {self.checks, self.environment, self.limit, self.watchdog, self.timed, self.socket, self.served}
-        return {*told, self.instance("two")}
+        reported = {self.checks, self.environment, self.limit, self.watchdog, self.timed, self.socket, self.served}
+        return {*reported, self.instance("two")}
 
     def units(self) -> dict[str, str]:
         """Those that an image brings, by name."""
@@ -92,7 +92,7 @@ class Strange:
         for name in (self.environment, self.limit, self.watchdog, self.served, self.instance("two")):
             machine.wait_for_failure(name)
         machine.wait_for_restarts(self.checks, 4)
-        # Whatever starts it again may do so while somebody looks: that it fails each time is told by its past.
+        # Whatever starts it again may do so while somebody looks: that it fails each time is reported by its past.
         ends = "Failed with result"
         log = ("journalctl", "--quiet", "--output=cat", f"--unit={self.timed}")
         machine.wait_until("the timer's job failed often", lambda: machine.run(*log).count(ends) >= 4)

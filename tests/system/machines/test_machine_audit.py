@@ -160,8 +160,8 @@ def test_only_those_in_trouble_are_in_trouble(node: Node, audit: dict[str, Any])
 def test_each_service_that_is_down_has_its_reason(node: Node, audit: dict[str, Any]):
     for name, words in node.strange.reasons().items():
         found = row(audit, name)
-        told = "; ".join(found["explained"])
-        assert all(each in told for each in words), (name, words, told)
+        reported = "; ".join(found["explained"])
+        assert all(each in reported for each in words), (name, words, reported)
         # What may be needed is to be mended: the first command shows more of why.
         looked_at = node.strange.served if name == node.strange.socket else name
         assert found["look"] == f"journalctl -e -u {looked_at}"
@@ -195,11 +195,11 @@ def test_a_node_with_only_its_bus_mounted_is_audited(node: Node):
     done = node.machine.beside(*words, environment={"PYTHONPATH": str(SOURCE)})
     assert done.returncode == 1, done.stderr
     audit = json.loads(done.stdout)
-    told = {each["id"]: each for each in audit["services"] if each["manager"] == "systemd"}
-    assert told[node.loops]["traits"][0] == "crash-loop"
-    assert told[node.agent]["traits"][0] == "dependency-failed"
-    assert node.bootstrap in told[node.agent]["wants"]["failed"]
-    assert told[node.fails]["traits"][0] == "failed"
+    reported = {each["id"]: each for each in audit["services"] if each["manager"] == "systemd"}
+    assert reported[node.loops]["traits"][0] == "crash-loop"
+    assert reported[node.agent]["traits"][0] == "dependency-failed"
+    assert node.bootstrap in reported[node.agent]["wants"]["failed"]
+    assert reported[node.fails]["traits"][0] == "failed"
     assert any("journal" in sentence for sentence in audit["blind_spots"])
 
 

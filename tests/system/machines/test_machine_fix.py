@@ -84,9 +84,9 @@ def test_from_a_crash_loop_to_the_proof_and_back(machine: Machine, exhume: Exhum
     # Neither a person nor whatever wants it can start it by chance.
     machine.start(LOOPS)
     assert machine.state(LOOPS) == "inactive"
-    (told,) = exhume.audit("--json", LOOPS).json()["services"]
-    assert not told["troubled"] and told["provenance"]["origin"] == "image"
-    assert "90-exhume.conf" in told["explained"][0]
+    (reported,) = exhume.audit("--json", LOOPS).json()["services"]
+    assert not reported["troubled"] and reported["provenance"]["origin"] == "image"
+    assert "90-exhume.conf" in reported["explained"][0]
     page = tmp_path / "proof.html"
     # A machine that was held up had it loop less often: then it has to be away for longer to be sure of that.
     for length in ("8s", "25s", "75s"):

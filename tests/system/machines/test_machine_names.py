@@ -97,12 +97,12 @@ def test_the_audit_names_them_and_shows_no_orders_to_the_terminal(machine: Machi
         said = exhume.audit(*words)
         assert said.code == 1
         is_harmless(said, machine)
-    told = {each["id"]: each for each in said.json()["services"]}
+    reported = {each["id"]: each for each in said.json()["services"]}
     for name in UNITS:
-        assert told[name]["traits"][0] == "crash-loop", name
+        assert reported[name]["traits"][0] == "crash-loop", name
         # Of a name that no cgroup can have, the journal can't tell what the program wrote: then it is systemd's word.
         said_last = "red" if len(name) < 255 else "Main process exited"
-        assert any(said_last in line for line in told[name]["log"]), name
+        assert any(said_last in line for line in reported[name]["log"]), name
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda name: name[:24])
@@ -134,7 +134,7 @@ def test_the_commands_of_a_plan_can_be_typed(machine: Machine, exhume: Exhume, u
     typed = (machine.disk / path.lstrip("/")).read_text()
     assert typed and typed == "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
     machine.start(unit)
-    # It stays down. One that ended by itself in the moment of its stop is a failed one: nobody told systemd otherwise.
+    # It stays down. One that ended by itself in the moment of its stop is a failed one: nobody asked systemd otherwise.
     assert machine.state(unit) in ("inactive", "failed")
     machine.run("rm", "-r", "--", str(Path(path).parent))
     machine.reload()

@@ -36,7 +36,7 @@ def audits(
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Of the machine where the bootstrap failed, and of the one where it did not."""
     with ExitStack() as stack:
-        told = []
+        reported = []
         for number in range(2):
             machine = stack.enter_context(Machine(tree))
             units = {
@@ -52,8 +52,8 @@ def audits(
                 machine.wait_for_restarts(AGENT, 6)
             said = Exhume(program, machine, tmp_path_factory.mktemp("work")).audit("--all", "--json")
             assert said.code == 1, said.err
-            told.append(said.json())
-        yield told[0], told[1]
+            reported.append(said.json())
+        yield reported[0], reported[1]
 
 
 def still(value: Any) -> Any:

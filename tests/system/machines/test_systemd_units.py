@@ -241,9 +241,9 @@ def test_the_condition_that_failed_is_named_after_a_reload_too(machine: Machine,
 
 def test_why_one_was_not_started_is_known_after_the_failure_was_forgotten(machine: Machine, node: NodeRoot):
     machine.run("systemctl", "reset-failed")
-    told = {each.id: each for each in read_services(node).services}
-    assert told["bootstrap.service"].state == "inactive"
-    assert told["waits.service"].wants.failed == ("between.service", "bootstrap.service")
+    reported = {each.id: each for each in read_services(node).services}
+    assert reported["bootstrap.service"].state == "inactive"
+    assert reported["waits.service"].wants.failed == ("between.service", "bootstrap.service")
 
 
 def test_what_others_write_into_the_journal_is_not_believed(machine: Machine, node: NodeRoot):
@@ -270,13 +270,13 @@ def test_only_the_bus_is_there(machine: Machine, services: dict[str, Service], t
     # As a bind mount would: no link that leads out of the root.
     root = replace(NodeRoot(tmp_path))
     seen = read_services(_OnlyBus(root.path, machine.root / "run/dbus/system_bus_socket"))
-    told = {each.id: each for each in seen.services}
-    assert told.keys() == services.keys()
-    assert told["works.service"].history is None
+    reported = {each.id: each for each in seen.services}
+    assert reported.keys() == services.keys()
+    assert reported["works.service"].history is None
     assert any("the past of units is not known" in each for each in seen.blind_spots)
     kept = [field.name for field in fields(Service) if field.name in ("fragment", "command", "enabled", "wants")]
     for name in ("works.service", "condition.service", "-rf.service"):
-        assert all(getattr(told[name], field) == getattr(services[name], field) for field in kept)
+        assert all(getattr(reported[name], field) == getattr(services[name], field) for field in kept)
 
 
 class _OnlyBus(NodeRoot):

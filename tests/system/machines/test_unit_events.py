@@ -1,4 +1,4 @@
-"""The recorder's rows about services of a real systemd: what is told, how it is paired, and what it costs at rest."""
+"""The recorder's rows about services of a real systemd: what is recorded, how it is paired, what it costs at rest."""
 
 import os
 import select
@@ -100,11 +100,11 @@ class Reader:
     def read(self) -> None:
         now = time.monotonic_ns()
         self._number += 1
-        told = self.source.read(Tick(self._number, now - NANOS, now, time.time_ns())).get("events", {})
-        self.rows += [dict(zip(told, values, strict=True)) for values in zip(*told.values(), strict=True)]
+        reported = self.source.read(Tick(self._number, now - NANOS, now, time.time_ns())).get("events", {})
+        self.rows += [dict(zip(reported, values, strict=True)) for values in zip(*reported.values(), strict=True)]
 
     def all_so_far(self, machine: Machine) -> None:
-        """Read whatever systemd has told up to now: it tells in order, so one thing more comes after all of it."""
+        """Read whatever systemd has reported up to now: it tells in order, so one thing more comes after all of it."""
         seen = len(self.of(MARKER, "unit-ended"))
 
         def marked() -> bool:
@@ -188,7 +188,7 @@ def test_what_was_before_is_no_news(machine: Machine):
     machine.wait_until("it failed", lambda: machine.state("fails.service") == "failed")
     place = machine.root / "run/dbus/system_bus_socket"
     with Bus(place) as bus:
-        # Its answer comes after all that it told before: nothing of that is under way any more.
+        # Its answer comes after all that it reported before: nothing of that is under way any more.
         bus.call(get_all(WORKS_PATH, UNIT))
     source = UnitEventSource(Host(), place)
     try:

@@ -80,10 +80,10 @@ def watched_as_it_looped(machine: Machine, fix: Fix, restarts: NodeRestarts, pac
 
 def answered(machine: Machine, restarts: NodeRestarts, subject: str) -> int:
     """How often it was started again. An answer that takes longer than a look may wait for it is none."""
-    told: list[int | None] = []
-    machine.wait_until("systemd answers", lambda: told.append(restarts.count(subject)) or told[-1] is not None)
-    assert told[-1] is not None
-    return told[-1]
+    reported: list[int | None] = []
+    machine.wait_until("systemd answers", lambda: reported.append(restarts.count(subject)) or reported[-1] is not None)
+    assert reported[-1] is not None
+    return reported[-1]
 
 
 def counted(machine: Machine) -> int:
@@ -126,8 +126,8 @@ def test_starts_that_systemd_does_not_count_are_counted_and_end_when_it_is_stopp
     # One that systemd forgot meanwhile counts for none.
     assert answered(machine, restarts, "driven.service") in (ended, 0)
     machine.write_journal()
-    told = unit_history(node, ["driven.service"], 1.0)["driven.service"]
-    assert len(told.restarted_at) >= 3 and told.restarts_per_hour == 0
+    reported = unit_history(node, ["driven.service"], 1.0)["driven.service"]
+    assert len(reported.restarted_at) >= 3 and reported.restarts_per_hour == 0
 
 
 def test_missing_units_are_not_started_and_unreachable_ones_reported(restarts: NodeRestarts, tmp_path: Path):

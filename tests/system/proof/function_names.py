@@ -95,8 +95,8 @@ def symbols_of(module: str) -> Symbols:
     names: dict[str, int] = {}
     for table, file in (("--dynamic", module), ("--debug-syms", module), ("--debug-syms", _debug_file(module))):
         # A module without a file ([vdso]) or without that table has no such names.
-        told = subprocess.run(["nm", table, file], capture_output=True, text=True, check=False).stdout
-        for line in told.splitlines():
+        reported = subprocess.run(["nm", table, file], capture_output=True, text=True, check=False).stdout
+        for line in reported.splitlines():
             address, _, rest = line.partition(" ")
             kind, _, name = rest.partition(" ")
             if kind in FUNCTION_KINDS and address:

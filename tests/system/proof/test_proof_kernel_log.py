@@ -65,7 +65,7 @@ def stamps_since(log: int) -> dict[str, tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     lines: list[Written]
     known: list[Written]
     stamps: dict[str, tuple[int, int]]
@@ -74,7 +74,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     """Halves of a line that are read in different ticks stay apart: where the machine was held up just then, all of it
     is written again."""
     for _ in range(ATTEMPTS):
@@ -94,7 +94,7 @@ def in_one_tick(directory: Path, halves: list[Written]) -> bool:
     return all(read < halves[0].before or halves[-1].after < end for end, read in ends)
 
 
-def write_and_record(directory: Path) -> Told:
+def write_and_record(directory: Path) -> Reported:
     mark = uuid.uuid4().hex
     log = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK)
     os.lseek(log, 0, os.SEEK_END)
@@ -112,7 +112,7 @@ def write_and_record(directory: Path) -> Told:
         await_recorded(directory, known[-1].after)
     stamps = stamps_since(log)
     os.close(log)
-    return Told(
+    return Reported(
         lines,
         known,
         stamps,
@@ -131,46 +131,46 @@ def wall_ns(event: dict[str, Any]) -> int:
     return round(datetime.fromisoformat(event["time"]).timestamp() * 1000) * MILLIS
 
 
-def test_every_line_comes_back_once_at_the_kernels_own_time(told: Told) -> None:
-    for line in told.lines:
-        found = [event for event in told.events if event["text"] == line.text]
+def test_every_line_comes_back_once_at_the_kernels_own_time(reported: Reported) -> None:
+    for line in reported.lines:
+        found = [event for event in reported.events if event["text"] == line.text]
         assert len(found) == 1, line.text
-        sequence, stamp = told.stamps[escaped(line.text)]
+        sequence, stamp = reported.stamps[escaped(line.text)]
         assert (found[0]["sequence"], found[0]["kernel_us"]) == (sequence, stamp)
         assert found[0]["kind"] == "kernel-line"
 
 
-def test_the_wall_time_of_a_line_is_when_it_was_written(told: Told) -> None:
+def test_the_wall_time_of_a_line_is_when_it_was_written(reported: Reported) -> None:
     """To a millisecond, which is also what times are shown to."""
     off = [
         max(line.before - at, at - line.after, 0) / MILLIS
-        for line in told.lines
-        for at in (wall_ns(event) for event in told.events if event["text"] == line.text)
+        for line in reported.lines
+        for at in (wall_ns(event) for event in reported.events if event["text"] == line.text)
     ]
     print(f"largest distance from the write: {max(off):.2f} ms")
     assert len(off) == LINES
     assert max(off) <= 1.0
 
 
-def test_the_lines_of_a_starved_nic_are_recognised(told: Told) -> None:
+def test_the_lines_of_a_starved_nic_are_recognised(reported: Reported) -> None:
     paused, starved, reset = (
-        next(event for event in told.events if event["text"] == line.text) for line in told.known[:3]
+        next(event for event in reported.events if event["text"] == line.text) for line in reported.known[:3]
     )
     assert (paused["kind"], paused["severity"], paused["queue"]) == ("nic-tx-paused", "critical", 5)
     assert paused["value"] == pytest.approx(6.596)
     assert (starved["kind"], reset["kind"]) == ("nic-napi-starved", "nic-reset")
     assert {event["device"] for event in (paused, starved, reset)} == {DEVICE}
-    marked = [mark["text"] for mark in told.incidents if mark["device"] == DEVICE]
+    marked = [mark["text"] for mark in reported.incidents if mark["device"] == DEVICE]
     assert any(PAUSED in text for text in marked)
     assert any(RESET in text for text in marked)
 
 
-def test_a_line_split_in_two_is_one_event_at_the_time_of_its_first_half(told: Told) -> None:
-    first, second = told.known[3:]
+def test_a_line_split_in_two_is_one_event_at_the_time_of_its_first_half(reported: Reported) -> None:
+    first, second = reported.known[3:]
     # The log of this boot may hold such lines of an earlier run; those are recorded too.
-    now = [event for event in told.events if (event["sequence"] or 0) >= told.stamps[first.text][0]]
+    now = [event for event in reported.events if (event["sequence"] or 0) >= reported.stamps[first.text][0]]
     whole = [event for event in now if event["queue"] == 7 and event["device"] == DEVICE]
     assert [event["kind"] for event in whole] == ["nic-tx-paused"]
     assert whole[0]["value"] == pytest.approx(6.1)
-    assert whole[0]["kernel_us"] == told.stamps[first.text][1]
+    assert whole[0]["kernel_us"] == reported.stamps[first.text][1]
     assert not [event for event in now if event["text"] == second.text]

@@ -50,8 +50,8 @@ def mpstat(begin: int) -> list[dict[str, Any]]:
         check=True,
         env={**os.environ, "LC_ALL": "C", "TZ": "UTC", "S_TIME_FORMAT": "ISO"},
     )
-    told: list[dict[str, Any]] = json.loads(done.stdout)["sysstat"]["hosts"][0]["statistics"]
-    return told
+    reported: list[dict[str, Any]] = json.loads(done.stdout)["sysstat"]["hosts"][0]["statistics"]
+    return reported
 
 
 @pytest.mark.root
@@ -72,7 +72,7 @@ def test_shares_of_every_core_and_second_agree_with_mpstat(tmp_path: Path) -> No
 
 
 def side_by_side(directory: Path) -> tuple[int, int, list[dict[str, Any]]]:
-    """When mpstat was started and ended, and what it told."""
+    """When mpstat was started and ended, and what it reported."""
     with on_time(), recorder(directory):
         begin = next_second(1.0)
         # The load has the priority of everybody else; as a group more, so that it gets its shares also beside others.
@@ -98,8 +98,8 @@ def compare(directory: Path, window: Window, theirs: list[dict[str, Any]]) -> No
         for row in Recording.open(directory).read("cpu", window).to_pylist()
     }
     differences = {}
-    for second, told in enumerate(theirs):
-        for core in told["cpu-load"]:
+    for second, reported in enumerate(theirs):
+        for core in reported["cpu-load"]:
             if core["cpu"] != "all":
                 row = ours.get((second, int(core["cpu"])))
                 differences[second, int(core["cpu"])] = (

@@ -167,8 +167,8 @@ def libraries_of(programs: Iterable[Path]) -> set[Path]:
     """The shared libraries that programs and extensions load, as the loader of this machine finds them."""
     found = set()
     for program in programs:
-        told = subprocess.run([need("ldd"), program], capture_output=True, text=True, check=False).stdout
-        found |= {Path(name) for name in re.findall(r"(/\S+) \(0x", told)}
+        reported = subprocess.run([need("ldd"), program], capture_output=True, text=True, check=False).stdout
+        found |= {Path(name) for name in re.findall(r"(/\S+) \(0x", reported)}
     return {path for path in found if not path.is_relative_to(PACKAGES)}
 
 

@@ -25,7 +25,7 @@ CONSOLE_TAIL = 2000
 
 
 class GuestError(AssertionError):
-    """The machine did not do what it was told; the message ends with what its console said last."""
+    """The machine did not do what it was reported; the message ends with what its console said last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class Machine:
     def run(self, *words: str, seconds: float = 120.0) -> Answer:
         """Run a command and wait for it."""
         self._line.sendall(json.dumps({"words": words, "seconds": seconds}).encode() + b"\n")
-        told = self._next_object(seconds + 30)
-        return Answer(told["code"], told["out"], told["err"])
+        reported = self._next_object(seconds + 30)
+        return Answer(reported["code"], reported["out"], reported["err"])
 
     def shell(self, text: str, seconds: float = 120.0) -> str:
         """What a line of shell writes; it has to succeed."""

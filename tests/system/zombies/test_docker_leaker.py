@@ -112,10 +112,10 @@ def stop_between_crashes(docker: OwnDocker, *names: str) -> dict[str, float]:
     stopped: dict[str, float] = {}
 
     def has_just_crashed(name: str) -> bool:
-        told = docker("inspect", "-f", "{{.State.Restarting}} {{.State.FinishedAt}}", name).split()
+        reported = docker("inspect", "-f", "{{.State.Restarting}} {{.State.FinishedAt}}", name).split()
         # To the microsecond: Docker tells nanoseconds.
-        ended = datetime.fromisoformat(told[1].rstrip("Z")[:26] + "+00:00").timestamp()
-        return told[0] == "true" and time.time() - ended < 1
+        ended = datetime.fromisoformat(reported[1].rstrip("Z")[:26] + "+00:00").timestamp()
+        return reported[0] == "true" and time.time() - ended < 1
 
     def all_are_stopped() -> bool:
         for name in names:
@@ -184,8 +184,8 @@ def test_a_crash_looping_container_is_named_by_name_and_image(docker: OwnDocker,
     assert creator["parent_comm"] is None or creator["parent_comm"].startswith("containerd-shim")
     assert nameless(recording, docker.parent) == []
     # Its neighbours did nothing wrong: their names are nowhere.
-    told = json.dumps(explanation["leakers"])
-    assert CLEAN_LOOP not in told and STEADY not in told and clean not in told and steady not in told
+    reported = json.dumps(explanation["leakers"])
+    assert CLEAN_LOOP not in reported and STEADY not in reported and clean not in reported and steady not in reported
 
     (parent,) = [each for each in explanation["parents"] if each["cgroup"] == docker.parent]
     assert parent["shmem_bytes"] == len(crashed) * os.sysconf("SC_PAGE_SIZE")

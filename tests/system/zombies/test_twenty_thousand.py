@@ -76,7 +76,7 @@ def no_dearer(windows: list[Window], usual: float = 1.0) -> bool:
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     """An answer of `exhume zombies`, and how long it took."""
 
     seconds: float
@@ -87,8 +87,8 @@ class Told:
 class Asked:
     """What was asked while the zombies were there, and what the lab itself knows of them."""
 
-    count: Told
-    explanation: Told
+    count: Reported
+    explanation: Reported
     # All of the machine, by the lab's own way of counting, before and after they were counted.
     settled: tuple[int, int]
     parent: str
@@ -182,18 +182,18 @@ def ask(lab: ZombieLab, nowhere: Path) -> Asked:
     return Asked(count, explanation, (before, after), str(lab.parent), lab.made, lab.pinned())
 
 
-def quickest(within_s: float, *words: str) -> Told:
+def quickest(within_s: float, *words: str) -> Reported:
     """Of four at most, until one is quick enough: other work on the machine is not what is measured. For the same
     reason nobody else has a core that it wants."""
-    told = []
+    reported = []
     for _ in range(4):
         with on_time():
             began = time.monotonic()
             done = subprocess.run([*PROGRAM, "zombies", *words], capture_output=True, text=True, check=False)
-            told.append(Told(time.monotonic() - began, json.loads(done.stdout)))
-        if told[-1].seconds < within_s:
+            reported.append(Reported(time.monotonic() - began, json.loads(done.stdout)))
+        if reported[-1].seconds < within_s:
             break
-    return min(told, key=lambda each: each.seconds)
+    return min(reported, key=lambda each: each.seconds)
 
 
 def test_zombies_make_recording_no_dearer(measured: Measured) -> None:
