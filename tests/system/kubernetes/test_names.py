@@ -45,7 +45,7 @@ def workloads(cluster: Node) -> Iterator[dict[str, str]]:
         {"apiVersion": "batch/v1beta1", "kind": "CronJob", "metadata": meta, "spec": nightly},
     )
     cron = cluster.get("cronjob/nightly", "-n", "prod")
-    made = job("nightly-29000000", [container("job", BROKEN_IMPORT)], backoffLimit=50)
+    made = job("nightly-29000000", [container("job", BROKEN_IMPORT)], backoffLimit=0)
     cluster.apply(
         owned_by(pod("train-head", idle), "ray.io/v1", "RayCluster", "train", str(uuid.uuid4())),
         owned_by(made, cron["apiVersion"], "CronJob", "nightly", cron["metadata"]["uid"]),
