@@ -68,7 +68,7 @@ class LogPosition:
 
 
 @dataclass(slots=True)
-class _Line:
+class LogLine:
     """The line before, should it turn out to go on in the next record."""
 
     record: LogRecord
@@ -243,7 +243,7 @@ class KernelLogSource:
         self._clock = clock
         self._last: LogPosition | None = after if after is not None and after.boot_id == self._boot_id else None
         resumes = self._last is not None
-        self._before: _Line | None = None
+        self._before: LogLine | None = None
         self._rows: list[dict[str, Any]] = []
         self._lost: list[Loss] = []
         self._losses: list[Losses] = []
@@ -336,22 +336,22 @@ class KernelLogSource:
         self._last = LogPosition(self._boot_id, record.sequence, record.stamp_us)
         before, self._before = self._before, None
         text, known = record.text, recognise(record.text)
-        if before is not None and (joined := _join(before, record, known)):
+        if before is not None and (joined := join_halves(before, record, known)):
             text, known = joined
             if before.row is not None:
-                before.row.update(_described(text, known))
-                self._before = _Line(record._replace(text=text), before.row, known is not None)
+                before.row.update(describe_line(text, known))
+                self._before = LogLine(record._replace(text=text), before.row, known is not None)
                 return
         row = None if only_known and known is None else self._add(record, text, known)
         if row is not None or only_known:
-            self._before = _Line(record._replace(text=text), row, known is not None)
+            self._before = LogLine(record._replace(text=text), row, known is not None)
 
     def _add(self, record: LogRecord, text: str, known: Recognised | None) -> dict[str, Any] | None:
         self._room[known is not None] -= 1
         if self._room[known is not None] < 0:
             self._left_out += 1
             return None
-        self._rows.append({"kernel_us": record.stamp_us, "sequence": record.sequence, **_described(text, known)})
+        self._rows.append({"kernel_us": record.stamp_us, "sequence": record.sequence, **describe_line(text, known)})
         return self._rows[-1]
 
 
@@ -362,13 +362,13 @@ _REFUSED = (
 _REMEDIES = {errno.EPERM: _REFUSED, errno.EACCES: _REFUSED}
 
 
-def _described(text: str, known: Recognised | None) -> dict[str, Any]:
+def describe_line(text: str, known: Recognised | None) -> dict[str, Any]:
     if known is None:
         return {"text": text, "kind": PLAIN_KIND, "severity": "info"}
     return {"text": text, "kind": known.kind, "severity": known.severity, **known.fields}
 
 
-def _join(before: _Line, record: LogRecord, known: Recognised | None) -> tuple[str, Recognised | None] | None:
+def join_halves(before: LogLine, record: LogRecord, known: Recognised | None) -> tuple[str, Recognised | None] | None:
     """The whole line, when this record is the rest of the one before."""
     if record.continues:
         text = before.record.text + record.text
