@@ -26,6 +26,9 @@ DROPPING_SUFFIX = ".dropping"
 RESERVE_NAME = "reserve"
 # The state of the recorder, for probes.
 HEALTH_NAME = "health.json"
+# What a recording was imported from; and, among the live segments, what an import builds.
+IMPORTS_NAME = "imports.json"
+IMPORT_STAGING_NAME = "import"
 # A segment that can't be sealed; it is kept for people, and goes when its time comes.
 DAMAGED_SUFFIX = ".damaged"
 PARQUET_SUFFIX = ".parquet"

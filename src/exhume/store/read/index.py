@@ -14,6 +14,8 @@ from exhume.store.format.names import (
     DAMAGED_SUFFIX,
     DROPPING_SUFFIX,
     HEALTH_NAME,
+    IMPORT_STAGING_NAME,
+    IMPORTS_NAME,
     LIVE_DIRECTORY,
     LIVE_SUFFIX,
     LOCK_NAME,
@@ -29,7 +31,7 @@ SET_ASIDE = "damaged: it could not be sealed, and was set aside"
 SHORTEST_GAP_NS = NANOS
 _SETTLED_NS = 2 * NANOS
 # What else belongs in the directory of live segments, and in that of sealed ones.
-_OWN_NAMES = ((RESERVE_NAME, HEALTH_NAME), (LOCK_NAME, LIVE_DIRECTORY))
+_OWN_NAMES = ((RESERVE_NAME, HEALTH_NAME, IMPORT_STAGING_NAME), (LOCK_NAME, LIVE_DIRECTORY, IMPORTS_NAME))
 _PASSING = (SEALING_SUFFIX, DROPPING_SUFFIX, DAMAGED_SUFFIX)
 _EARLIEST, _LATEST = -(1 << 62), 1 << 62
 
