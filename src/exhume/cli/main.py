@@ -9,6 +9,7 @@ import sys
 from argparse import SUPPRESS
 from collections.abc import Sequence
 from contextlib import suppress
+from keyword import iskeyword
 from types import ModuleType
 from typing import NamedTuple
 
@@ -91,6 +92,14 @@ COMMANDS = {
         "List units and containers that crash-loop, fail or are unused.",
         ("exhume audit", "exhume audit --all --hours 48", "exhume audit ecs.service --json"),
     ),
+    "import": Command(
+        "Make a recording of files that other tools wrote.",
+        (
+            "exhume import perf.data --dir incident",
+            "exhume import perf.data.* mpstat.json dmesg.txt --dir incident",
+            "perf script | exhume import - --start 2025-03-03T03:10:00Z --dir incident",
+        ),
+    ),
     "serve": Command(
         "Show a recording in the browser.",
         ("exhume serve", "exhume serve --dir /tmp/recording --listen 127.0.0.1:0 --no-open"),
@@ -151,7 +160,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _load(command: str) -> ModuleType:
-    return importlib.import_module(f"exhume.cli.commands.{command}")
+    # A module can't have the name of a keyword.
+    name = f"{command}_" if iskeyword(command) else command
+    return importlib.import_module(f"exhume.cli.commands.{name}")
 
 
 def run() -> None:

@@ -1,0 +1,149 @@
+"""Files to import, as they are found: regular files, directories of them, standard input; compressed or not."""
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from exhume.interop.importers.form import Unreadable
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+HEAD_BYTES = 64 << 10
+_CHUNK = 1 << 20
+# A text of stacks shrinks to a thirtieth; what unpacks to more than this many times its size is made to fill memory or
+# time, not to be read. Small files may be of one repeated line.
+_MOST_RATIO, _FREE_BYTES = 300, 16 << 20
+# No line of any of the formats is longer.
+MAX_LINE = 1 << 20
+
+
+class InputFile:
+    """A regular file. Raises Unreadable where it can't be opened."""
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        self.path = path
+        self.name = name or str(path)
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise Unreadable((error.strerror or str(error)).lower()) from error
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable("not a regular file")
+        self.size = status.st_size
+        self.mtime_ns = status.st_mtime_ns
+        self.packing = _packing(self._begin(4))
+        self.head = self._begin(HEAD_BYTES) if not self.packing else self._unpacked_head()
+
+    def open(self) -> IO[bytes]:
+        """The bytes of the file as they are."""
+        try:
+            return self.path.open("rb")
+        except OSError as error:
+            raise Unreadable((error.strerror or str(error)).lower()) from error
+
+    def open_unpacked(self) -> IO[bytes]:
+        """The bytes of the file, unpacked where it is compressed. Reading raises Unreadable for damaged ones."""
+        if not self.packing:
+            return self.open()
+        return io.BufferedReader(_Unpacked(self.open(), self.packing, self.size), _CHUNK)
+
+    def digest(self) -> str:
+        """The hash of its content: by this a file is known again."""
+        found = hashlib.blake2b(digest_size=16)
+        with self.open() as file:
+            while content := file.read(_CHUNK):
+                found.update(content)
+        return found.hexdigest()
+
+    def _begin(self, size: int) -> bytes:
+        with self.open() as file:
+            return file.read(size)
+
+    def _unpacked_head(self) -> bytes:
+        with self.open_unpacked() as file:
+            return file.read(HEAD_BYTES)
+
+
+def _packing(head: bytes) -> str:
+    return "gzip" if head[:2] == GZIP else "zstd" if head[:4] == ZSTD else ""
+
+
+class _Unpacked(io.RawIOBase):
+    """A compressed file's content, in pieces; refuses what grows without bounds."""
+
+    def __init__(self, file: IO[bytes], packing: str, size: int) -> None:
+        self._file = file
+        self._content: Any = (
+            gzip.GzipFile(fileobj=file)
+            if packing == "gzip"
+            else pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
+        )
+        self._most = max(size * _MOST_RATIO, _FREE_BYTES)
+        self._read = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "memoryview[int]") -> int:  # type: ignore[override]
+        try:
+            content = self._content.read(len(buffer))
+        except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+            raise Unreadable("the compressed content is cut off or damaged", self._read) from error
+        self._read += len(content)
+        if self._read > self._most:
+            raise Unreadable(f"unpacks to more than {self._most >> 20} MB, which no such file does", self._read)
+        buffer[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def chunks(file: IO[bytes] | io.RawIOBase, size: int = 8 << 20) -> Iterator[tuple[int, bytes]]:
+    """Whole lines of a text, many at a time, each with its offset. A line beyond MAX_LINE raises Unreadable."""
+    rest = b""
+    offset = 0
+    while True:
+        content = file.read(size)
+        if not content:
+            break
+        whole = rest + content
+        cut = whole.rfind(b"\n") + 1
+        rest = whole[cut:]
+        if len(rest) > MAX_LINE:
+            raise Unreadable(f"a line longer than {MAX_LINE >> 20} MB", offset + cut)
+        if cut:
+            yield offset, whole[:cut]
+            offset += cut
+    if rest:
+        yield offset, rest + b"\n"
+
+
+def expand(paths: list[str], spooled_stdin: Path) -> Iterator[tuple[str, Path]]:
+    """The files that arguments name: those in a directory in the order of their names; `-` is standard input, which is
+    written to a file first."""
+    for text in paths:
+        if text == "-":
+            yield "-", spooled_stdin
+            continue
+        path = Path(text)
+        if path.is_dir():
+            inside = sorted(each for each in path.iterdir() if not each.name.startswith("."))
+            yield from ((str(each), each) for each in inside if not each.is_dir())
+        else:
+            yield text, path
+
+
+def spool_stdin(target: Path) -> None:
+    """Write standard input to a file: formats are recognised by their beginning, and some are read twice."""
+    with target.open("wb") as file, os.fdopen(os.dup(0), "rb") as source:
+        while content := source.read(_CHUNK):
+            file.write(content)

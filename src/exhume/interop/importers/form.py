@@ -1,0 +1,186 @@
+"""The form that every importer hands over: samples with named stacks, figures of cores, log lines, what was left out.
+
+Times are wall nanoseconds since 1970: the recording that is made of them has that as its one clock.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from exhume.collect.perf.stack_table import is_idle, stack_id
+from exhume.collect.symbols.frame import KERNEL, USER, Frame, make_frame
+
+I64Array = npt.NDArray[np.int64]
+U64Array = npt.NDArray[np.uint64]
+
+# Kinds of content.
+SAMPLES, CORES, LOG = "samples", "cores", "log"
+
+UNKNOWN_FRAME = make_frame(USER, "[unknown]", "[unknown]")
+# Where the time of a sample went, by its stack.
+USER_MODE, SYSTEM_MODE, SOFTIRQ_MODE, IDLE_MODE = range(4)
+MODES = ("user", "system", "softirq", "idle")
+# kernel/softirq.c: __do_softirq until 6.8, then handle_softirqs; run_ksoftirqd calls either.
+_SOFTIRQ = frozenset(("__do_softirq", "handle_softirqs", "__softirqentry_text_start", "do_softirq"))
+
+
+class Unreadable(Exception):
+    """A file that can't be imported (any further): the reason, and where in the file."""
+
+    def __init__(self, reason: str, offset: int | None = None) -> None:
+        super().__init__(reason)
+        self.offset = offset
+
+
+class NoWallTime(Unreadable):
+    """A file whose clock began at boot, with nothing that says when that was."""
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """Something in a file that was not imported: where it was first met, and how often."""
+
+    reason: str
+    offset: int | None = None
+    count: int = 1
+
+
+class LeftOutLog:
+    """What was left out of one file, by reason; the first place of each is kept."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, LeftOut] = {}
+
+    def add(self, reason: str, offset: int | None = None, count: int = 1) -> None:
+        known = self._found.get(reason)
+        if known is None:
+            self._found[reason] = LeftOut(reason, offset, count)
+        else:
+            known.count += count
+
+    def __iter__(self) -> Iterator[LeftOut]:
+        return iter(self._found.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+
+@dataclass(slots=True)
+class Origin:
+    """What a file says of the node that it comes from; empty or 0 where it says nothing."""
+
+    node: str = ""
+    kernel: str = ""
+    arch: str = ""
+    cores: int = 0
+    event: str = ""
+    rate_hz: int = 0
+    timezone: str = ""
+
+    def merge(self, other: "Origin") -> None:
+        """Take what is not known yet."""
+        for name in ("node", "kernel", "arch", "event", "rate_hz", "timezone"):
+            setattr(self, name, getattr(self, name) or getattr(other, name))
+        self.cores = max(self.cores, other.cores)
+
+
+@dataclass(slots=True)
+class FileSummary:
+    """What was imported of one file. `spans` is the first and last moment of each kind of content;
+    `missing` are source, reason and remedy of what it can't know; `others` counts samples of events that were not
+    imported, by name."""
+
+    path: str
+    digest: str = ""
+    format: str = ""
+    origin: Origin = field(default_factory=Origin)
+    spans: dict[str, tuple[int, int]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    cpus: set[int] = field(default_factory=set)
+    left_out: list[LeftOut] = field(default_factory=list)
+    missing: list[tuple[str, str, str]] = field(default_factory=list)
+    others: dict[str, int] = field(default_factory=dict)
+    error: LeftOut | None = None
+    needs_start: bool = False
+    known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How files are read. `offset` is wall time minus time since boot, for files that only have the latter, and `start`
+    when files without any time begin; `zone` is that of wall times that name none (None is that of this machine);
+    `event` is the one to import of files with several; `kallsyms` a list of the kernel's symbols, and `cache` perf's
+    directory of build ids (tools/perf/util/config.c, set_buildid_dir)."""
+
+    offset: int | None = None
+    start: int | None = None
+    zone: tzinfo | None = UTC
+    event: str | None = None
+    kallsyms: Path | None = None
+    cache: Path = field(default_factory=lambda: Path.home() / ".debug")
+
+
+class StackBook:
+    """The stacks of one file, each once, known by their place."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[bool, int], int] = {}
+        self._frames: dict[tuple[str, str, str], Frame] = {}
+        self.stacks: list[tuple[Frame, ...]] = []
+        self._ids = array("Q")
+        self._modes = array("B")
+
+    def frame(self, kind: str, module: str, name: str) -> Frame:
+        """The frame of that name."""
+        key = (kind, module, name)
+        found = self._frames.get(key)
+        if found is None:
+            found = self._frames[key] = make_frame(kind, module, name)
+        return found
+
+    def add(self, frames: Sequence[Frame], *, idle_task: bool) -> int:
+        """The place of a stack, given with its leaf first."""
+        chain = tuple(reversed(frames)) or (UNKNOWN_FRAME,)
+        number = stack_id(chain)
+        place = self._places.get((idle_task, number))
+        if place is None:
+            place = self._places[idle_task, number] = len(self.stacks)
+            self.stacks.append(chain)
+            self._ids.append(number)
+            self._modes.append(IDLE_MODE if idle_task and is_idle(frames) else _mode(chain))
+        return place
+
+    def ids(self, places: I64Array) -> U64Array:
+        """The 64-bit names of some stacks."""
+        return np.frombuffer(self._ids, np.uint64)[places]
+
+    def modes(self, places: I64Array) -> npt.NDArray[np.int64]:
+        """Where the time of some stacks went."""
+        return np.frombuffer(self._modes, np.uint8)[places].astype(np.int64)
+
+
+def _mode(chain: tuple[Frame, ...]) -> int:
+    if chain[-1].kind != KERNEL:
+        return USER_MODE
+    return SOFTIRQ_MODE if any(frame.name in _SOFTIRQ for frame in chain) else SYSTEM_MODE
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBatch:
+    """Samples column by column; `comm` and `stack` are places in lists of names and in a StackBook."""
+
+    time: I64Array
+    cpu: I64Array
+    pid: I64Array
+    tid: I64Array
+    comm: I64Array
+    stack: I64Array
+    weight_us: I64Array
+
+    def __len__(self) -> int:
+        return len(self.time)

@@ -1,0 +1,88 @@
+"""The formats that are imported: how each is recognised, when its first moment was, and who reads it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from exhume.interop.importers import folded, kernel_log, perf_script, pprof, speedscope, sysstat
+from exhume.interop.importers.files import InputFile
+from exhume.interop.importers.form import FileSummary, ReadOptions, Unreadable
+from exhume.interop.importers.perf_data.header import FOREIGN_MAGIC, MAGIC, OLD_MAGIC
+from exhume.interop.importers.perf_data.reader import PerfDataReader, read_perf_data
+from exhume.interop.importers.spool import Intake, Spool
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What the beginning of a file says. `boot_time` is its first sample in nanoseconds since boot, where it has no
+    wall time, `log_time` its first line likewise, and `length` its duration; `offset` is wall time minus that clock;
+    `per_second` how many samples it has."""
+
+    format: "Format"
+    boot_time: int | None = None
+    length: int = 0
+    offset: int | None = None
+    per_second: float = 0.0
+    log_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """`probe` and `read` raise Unreadable."""
+
+    name: str
+    matches: Callable[[InputFile], bool]
+    read: Callable[[InputFile, Intake, ReadOptions], None]
+    probe: Callable[[InputFile], Probe] | None = None
+
+
+def _text(file: InputFile) -> str:
+    """The beginning of a file as text; empty where it is none."""
+    return "" if b"\0" in file.head else file.head.decode("utf-8", "replace")
+
+
+def _probe_perf_data(file: InputFile) -> Probe:
+    reader = PerfDataReader(Intake(Spool(Path(), 60), FileSummary("")), ReadOptions(offset=0))
+    with file.open() as content:
+        return Probe(PERF_DATA, *reader.probe(content, file.size))
+
+
+PERF_DATA: Format = Format(
+    "perf.data",
+    lambda file: file.head[:8] in (MAGIC, FOREIGN_MAGIC, OLD_MAGIC),
+    read_perf_data,
+    _probe_perf_data,
+)
+PERF_SCRIPT: Format = Format(
+    "perf script",
+    lambda file: b"\0" not in file.head[:4096] and perf_script.looks_like_script(file.head),
+    perf_script.read_script,
+    lambda file: Probe(PERF_SCRIPT, perf_script.first_boot_time(file.head)),
+)
+KERNEL_LOG: Format = Format(
+    "kernel log",
+    lambda file: kernel_log.looks_like_log(_text(file)),
+    kernel_log.read_log,
+    lambda file: Probe(KERNEL_LOG, log_time=kernel_log.first_boot_time(file)),
+)
+FORMATS: tuple[Format, ...] = (
+    PERF_DATA,
+    Format("sadc", lambda file: file.head[:2] == sysstat.SADC_MAGIC, sysstat.read_sadc),
+    Format("sysstat JSON", lambda file: sysstat.looks_like_json(_text(file)), sysstat.read_json),
+    Format("mpstat", lambda file: sysstat.looks_like_mpstat(_text(file)), sysstat.read_text),
+    PERF_SCRIPT,
+    KERNEL_LOG,
+    Format("speedscope", lambda file: speedscope.looks_like_speedscope(_text(file)), speedscope.read_speedscope),
+    Format("folded stacks", lambda file: folded.looks_like_folded(_text(file)), folded.read_folded),
+    Format("pprof", pprof.looks_like_pprof, pprof.read_pprof),
+)
+
+
+def recognise(file: InputFile) -> Probe:
+    """What a file is. Raises Unreadable for what is none of the formats."""
+    if not file.size:
+        raise Unreadable("empty")
+    for form in FORMATS:
+        if form.matches(file):
+            return form.probe(file) if form.probe is not None else Probe(form)
+    raise Unreadable("none of the formats that can be imported; see exhume import --help")

@@ -1,0 +1,468 @@
+"""Imports files into a recording: each is read into a spool, then all become one timeline."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from exhume import __version__
+from exhume.collect.incidents import IncidentMarks
+from exhume.interop.importers.files import InputFile, expand, spool_stdin
+from exhume.interop.importers.form import (
+    CORES,
+    LOG,
+    SAMPLES,
+    FileSummary,
+    LeftOut,
+    LeftOutLog,
+    NoWallTime,
+    Origin,
+    ReadOptions,
+    Unreadable,
+)
+from exhume.interop.importers.formats import Probe, recognise
+from exhume.interop.importers.spool import Intake, Spool
+from exhume.interop.importers.timeline import (
+    GAP,
+    IMPORT,
+    OVERLAP,
+    ImportedFile,
+    ImportList,
+    Measured,
+    Piece,
+    Plan,
+    assemble,
+    commit,
+    complete,
+    finish,
+    mark,
+    segment_number,
+    touched,
+)
+from exhume.model.clock import MILLIS, NANOS
+from exhume.model.errors import RecordingError
+from exhume.model.facts import MissingSource, RecordingFacts
+from exhume.model.process import give_back
+from exhume.model.tables import Losses
+from exhume.model.times import format_moment
+from exhume.store.format.names import IMPORT_STAGING_NAME, LIVE_DIRECTORY
+from exhume.store.read.index import sealed_segments
+from exhume.store.read.recording import Recording
+from exhume.store.write.lock import DirectoryLock, cannot_write
+
+# Below this, another process takes longer to start than it saves.
+_WORTH_SHARING = 4 << 20
+_MOST_PROCESSES = 8
+_SEGMENT_S, _LONG_SEGMENT_S, _FEW_SAMPLES = 60, 300, 1000
+# Buffers of one perf record may reach a little into the file after; more than this is another recording of that time.
+_OVERLAP_NS = NANOS
+_GAP_NS = NANOS
+_WITH_EXHUME = "record with exhume"
+# What no imported file has.
+_NEVER = tuple(
+    MissingSource(source, "an imported file does not have it", _WITH_EXHUME)
+    for source in ("run-queue wait", "node", "cgroups", "softnet", "interrupts", "threads", "throttling", "containers")
+)
+_BY_FAMILY = {
+    SAMPLES: MissingSource("stacks", "no samples were imported", "import perf.data of the same time"),
+    CORES: MissingSource(
+        "cpu",
+        "the figures of cores are estimated from samples, without steal, I/O wait and interrupts",
+        "import mpstat -P ALL or sadf -j -- -P ALL of the same time",
+    ),
+    LOG: MissingSource("kernel-log", "no kernel log was imported", "import dmesg or journalctl -k"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """Files into a directory. `start` is the wall time of the first moment of files that only have time since boot."""
+
+    paths: tuple[str, ...]
+    directory: Path
+    start: int | None = None
+    strict: bool = False
+    options: ReadOptions = field(default_factory=ReadOptions)
+    processes: int | None = None
+
+
+@dataclass(slots=True)
+class ImportResult:
+    """What came of it: each file with what was imported and left out. `losses` are gaps and overlaps."""
+
+    files: list[FileSummary]
+    segments: int = 0
+    bytes: int = 0
+    since: int = 0
+    until: int = 0
+    losses: tuple[Losses, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        return not any(file.error or file.left_out for file in self.files)
+
+
+class StoppedAtFirst(Exception):
+    """With --strict, something was left out: the file, where, and why. Nothing was imported."""
+
+    def __init__(self, file: FileSummary, left_out: LeftOut) -> None:
+        super().__init__(left_out.reason)
+        self.file = file
+        self.left_out = left_out
+
+
+Progress = Callable[[str, float], None]
+
+
+def import_files(request: ImportRequest, progress: Progress = lambda stage, share: None) -> ImportResult:
+    """Import files. Raises RecordingError where the directory can't be written to or holds a recording of another kind,
+    and StoppedAtFirst."""
+    lock = DirectoryLock(request.directory)
+    with closing(lock):
+        try:
+            (request.directory / LIVE_DIRECTORY).mkdir(exist_ok=True)
+            complete(request.directory)
+            known = ImportList.read(request.directory)
+            if known is None and sealed_segments(request.directory):
+                raise RecordingError(
+                    f"{request.directory} is the recording of a node; import into another directory with --dir"
+                )
+            staging = request.directory / LIVE_DIRECTORY / IMPORT_STAGING_NAME
+            (staging / LIVE_DIRECTORY).mkdir(parents=True)
+            try:
+                return _import(request, known, staging, progress)
+            finally:
+                complete(request.directory)
+        except OSError as error:
+            raise cannot_write(request.directory, error) from error
+        except BrokenProcessPool as error:
+            raise RecordingError("a process that imported was killed: is there enough memory?") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A file to be read."""
+
+    path: Path
+    name: str
+    spool: Path
+    segment_s: int
+    options: ReadOptions
+    known: frozenset[str]
+
+
+def _import(request: ImportRequest, known: ImportList | None, staging: Path, progress: Progress) -> ImportResult:
+    stdin = staging / "stdin"
+    if "-" in request.paths:
+        spool_stdin(stdin)
+    found, failed = _probed(list(expand(list(request.paths), stdin)))
+    if request.strict and failed:
+        raise StoppedAtFirst(failed[0], failed[0].error or LeftOut("unreadable"))
+    segment_s = known.segment_s if known else _segment_s([probe for _, _, probe in found])
+    offset = _boot_offset(request, [probe for _, _, probe in found])
+    options = replace(request.options, offset=offset, start=request.start)
+    digests = frozenset(file.digest for file in known.files) if known else frozenset[str]()
+    jobs = [
+        _Job(file.path, file.name, staging / f"spool{place}", segment_s, options, digests)
+        for place, (_, file, _) in enumerate(found)
+    ]
+    total = sum(file.size for _, file, _ in found) or 1
+    with _workers(request, total) as run:
+        summaries: list[FileSummary] = []
+        read = 0
+        for (_, file, probe), summary in zip(found, run(_read_one, jobs), strict=True):
+            read += file.size
+            if summary.needs_start and summary.error is not None and probe.length:
+                about = format_moment(file.mtime_ns - probe.length, request.options.zone, digits=0)
+                summary.error.reason += f"; by its last change that was about {about}"
+            progress("reading files", read / total)
+            summaries.append(summary)
+            problem = summary.error or next(iter(summary.left_out), None)
+            if request.strict and problem is not None:
+                raise StoppedAtFirst(summary, problem)
+        _leave_repeated(summaries)
+        result = ImportResult([*summaries, *failed])
+        fresh = [
+            (job, summary) for job, summary in zip(jobs, summaries, strict=True) if summary.spans and not summary.known
+        ]
+        if fresh:
+            plan, imports, numbers = _plan(request, known, segment_s, fresh)
+            result.segments, result.bytes = _write(plan, imports, numbers, run, progress)
+            spans = [span for _, summary in fresh for span in summary.spans.values()]
+            result.since, result.until = min(since for since, _ in spans), max(until for _, until in spans)
+            result.losses = plan.losses
+    return result
+
+
+def _probed(paths: list[tuple[str, Path]]) -> tuple[list[tuple[str, InputFile, Probe]], list[FileSummary]]:
+    found, failed = [], []
+    for name, path in paths:
+        try:
+            file = InputFile(path, name)
+            found.append((name, file, recognise(file)))
+        except Unreadable as error:
+            failed.append(FileSummary(name, error=LeftOut(str(error), error.offset)))
+    return found, failed
+
+
+def _segment_s(probes: list[Probe]) -> int:
+    """Segments of few samples are long, as the recorder's are: their stacks take most of the room."""
+    densest = max((probe.per_second for probe in probes), default=0)
+    return _LONG_SEGMENT_S if 0 < densest < _FEW_SAMPLES else _SEGMENT_S
+
+
+def _boot_offset(request: ImportRequest, probes: list[Probe]) -> int | None:
+    """Wall time minus time since boot: as the user says, or as one of the files does."""
+    if request.start is not None:
+        firsts = [probe.boot_time for probe in probes if probe.boot_time is not None and probe.offset is None]
+        # A log begins at boot: it is the samples' beginning that a user knows.
+        firsts = firsts or [probe.log_time for probe in probes if probe.log_time is not None]
+        return request.start - min(firsts) if firsts else None
+    return next((probe.offset for probe in probes if probe.offset is not None), None)
+
+
+@contextmanager
+def _workers(request: ImportRequest, total: int) -> Iterator[Callable[[Any, Iterable[Any]], Iterable[Any]]]:
+    """What calls a function for each of some arguments, in order, on as many cores as that is worth."""
+    processes = request.processes or min(len(os.sched_getaffinity(0)), _MOST_PROCESSES)
+    if total < _WORTH_SHARING or processes == 1:
+        yield map
+        return
+    # Started before anything that makes threads: a forked process has the modules that this one loaded.
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(processes, context, _prepare_process) as pool:
+        yield pool.map
+
+
+def _prepare_process() -> None:
+    # The process that was asked to import answers Ctrl-C, and stops the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pa.set_cpu_count(1)
+
+
+def _read_one(job: _Job) -> FileSummary:
+    """Read one file into its spool."""
+    summary = FileSummary(job.name)
+    left_out = LeftOutLog()
+    try:
+        file = InputFile(job.path, job.name)
+        summary.digest = file.digest()
+        form = recognise(file).format
+        summary.format = form.name
+        if summary.digest in job.known:
+            summary.known = True
+            return summary
+        intake = Intake(Spool(job.spool, job.segment_s), summary, left_out)
+        try:
+            form.read(file, intake, job.options)
+        except OverflowError as error:
+            raise Unreadable(str(error)) from error
+        finally:
+            spool = intake.spool
+            if spool.odd_samples:
+                left_out.add("samples with an impossible time or core", None, spool.odd_samples)
+            summary.spans, summary.rows, summary.cpus = spool.spans, spool.rows, spool.cpus
+    except NoWallTime as error:
+        summary.needs_start = True
+        summary.spans = {}
+        summary.error = LeftOut(str(error), error.offset)
+    except Unreadable as error:
+        summary.error = LeftOut(str(error), error.offset)
+    summary.left_out = list(left_out)
+    give_back()
+    if not summary.spans and summary.error is None:
+        summary.error = LeftOut("nothing in it that can be imported")
+    return summary
+
+
+def _leave_repeated(summaries: list[FileSummary]) -> None:
+    """Of files with the same content the first counts."""
+    seen: set[str] = set()
+    for summary in summaries:
+        summary.known |= summary.digest in seen
+        if summary.spans:
+            seen.add(summary.digest)
+
+
+def _plan(
+    request: ImportRequest, known: ImportList | None, segment_s: int, fresh: list[tuple[_Job, FileSummary]]
+) -> tuple[Plan, ImportList, list[int]]:
+    """How the timeline is made, what it will be made of, and the segments that change."""
+    old = known.files if known else []
+    added = [
+        ImportedFile(
+            Path(summary.path).name, summary.format, summary.digest, summary.spans, tuple(sorted(summary.cpus))
+        )
+        for _, summary in fresh
+    ]
+    taken = {family: _taken(family, old, added) for family in (SAMPLES, CORES)}
+    boot_id = known.boot_id if known else blake2b(fresh[0][1].digest.encode(), digest_size=16).hexdigest()
+    imports = ImportList(boot_id, segment_s, [*old, *added])
+    before = _gaps(old)
+    losses = (*_gaps(imports.files), *(loss for _, overlaps in taken.values() for loss in overlaps))
+    plan = Plan(
+        request.directory,
+        _facts(request, known, imports, [summary for _, summary in fresh]),
+        segment_s,
+        tuple(
+            Piece(
+                job.spool,
+                tuple(taken[SAMPLES][0][place]),
+                tuple(taken[CORES][0][place]),
+                (summary.spans.get(SAMPLES, (0, 0))[0], summary.spans.get(CORES, (0, 0))[0]),
+            )
+            for place, (job, summary) in enumerate(fresh)
+        ),
+        tuple(_measured(imports.files)),
+        tuple(_measured(old)),
+        losses,
+        only_logs=not {SAMPLES, CORES} & {family for file in imports.files for family in file.spans},
+    )
+    numbers = set(touched([job.spool for job, _ in fresh])) | _stale(before, losses, segment_s)
+    sealed = sealed_segments(request.directory)
+    only_logs = not {SAMPLES, CORES} & {family for file in old for family in file.spans}
+    # The facts of a recording are those of its newest segment; one of logs alone is another once it has anything else.
+    changed = sealed if only_logs and not plan.only_logs else sealed[-1:]
+    numbers |= {segment_number(segment, segment_s) for segment in changed}
+    return plan, imports, sorted(numbers)
+
+
+def _write(
+    plan: Plan,
+    imports: ImportList,
+    numbers: list[int],
+    run: Callable[[Any, Iterable[Any]], Iterable[Any]],
+    progress: Progress,
+) -> tuple[int, int]:
+    """Write the segments that change; returns how many there are, and their bytes."""
+    marks = IncidentMarks()
+    names: list[str] = []
+    replaced: list[str] = []
+
+    def finished() -> Iterator[tuple[Plan, Path | None, pa.Table, pa.Table]]:
+        for place, segment in enumerate(run(_Assemble(plan), numbers)):
+            progress("writing the recording", place / len(numbers))
+            if segment is not None:
+                replaced.extend(segment.replaces)
+                yield plan, segment.live, mark(marks, segment), segment.outside
+
+    size = 0
+    for sealed in run(_finish, finished()):
+        names += [name for name, _ in sealed]
+        size += sum(each for _, each in sealed)
+    commit(plan, names, replaced, imports)
+    return len(names), size
+
+
+@dataclass(frozen=True, slots=True)
+class _Assemble:
+    """Assembles segments; can be sent to another process."""
+
+    plan: Plan
+
+    def __call__(self, number: int) -> Any:
+        assembled = assemble(self.plan, number)
+        give_back()
+        return assembled
+
+
+def _finish(job: tuple[Plan, Path | None, pa.Table, pa.Table]) -> list[tuple[str, int]]:
+    sealed = finish(*job)
+    give_back()
+    return sealed
+
+
+def _taken(
+    family: str, old: list[ImportedFile], added: list[ImportedFile]
+) -> tuple[list[list[tuple[int, int]]], list[Losses]]:
+    """The times of each new file that count, and the overlaps: what two files cover counts once, by the one that
+    was there before or begins earlier."""
+    earlier = [(*file.spans[family], frozenset(file.cpus), file.name) for file in old if family in file.spans]
+    taken: list[list[tuple[int, int]]] = [[] for _ in added]
+    losses = []
+    places = [place for place, file in enumerate(added) if family in file.spans]
+    for place in sorted(places, key=lambda each: added[each].spans[family]):
+        file = added[place]
+        spans = [file.spans[family]]
+        for since, until, cpus, name in earlier:
+            if cpus.isdisjoint(file.cpus):
+                continue
+            begin, end = max(since, file.spans[family][0]), min(until, file.spans[family][1])
+            if end - begin <= _OVERLAP_NS:
+                continue
+            spans = [part for span in spans for part in _without(span, (begin, end))]
+            seconds = (end - begin) / NANOS
+            text = f"{file.name} overlaps {name} by {seconds:.1f} s: what it has of {family} there is left out"
+            losses.append(Losses(begin, IMPORT, OVERLAP, (end - begin) // MILLIS, text))
+        earlier.append((*file.spans[family], frozenset(file.cpus), file.name))
+        taken[place] = spans
+    return taken, losses
+
+
+def _without(span: tuple[int, int], hole: tuple[int, int]) -> list[tuple[int, int]]:
+    parts = [(span[0], min(span[1], hole[0] - 1)), (max(span[0], hole[1] + 1), span[1])]
+    return [part for part in parts if part[0] < part[1]]
+
+
+def _gaps(files: list[ImportedFile]) -> list[Losses]:
+    """The times between files of one kind that none of them covers."""
+    losses = []
+    for family in (SAMPLES, CORES):
+        reach: int | None = None
+        for since, until in sorted(file.spans[family] for file in files if family in file.spans):
+            if reach is not None and since - reach > _GAP_NS:
+                text = f"no {family} for {(since - reach) / NANOS:.1f} s: no file has them"
+                losses.append(Losses(reach, IMPORT, GAP, (since - reach) // MILLIS, text))
+            reach = max(until, reach or 0)
+    return losses
+
+
+def _stale(before: Iterable[Losses], now: Iterable[Losses], segment_s: int) -> set[int]:
+    """The segments whose losses change."""
+    known, present = ({(loss.time, loss.text) for loss in losses} for losses in (before, now))
+    return {time // NANOS // segment_s for time, _ in known ^ present}
+
+
+def _measured(files: Iterable[ImportedFile]) -> Iterator[Measured]:
+    return ((*file.spans[CORES], frozenset(file.cpus)) for file in files if CORES in file.spans)
+
+
+def _facts(
+    request: ImportRequest, known: ImportList | None, imports: ImportList, fresh: list[FileSummary]
+) -> RecordingFacts:
+    origin = Origin()
+    before: list[MissingSource] = []
+    if known is not None:
+        facts = Recording.open(request.directory).facts
+        origin = Origin(
+            facts.node, facts.kernel, facts.arch, facts.cores, facts.event_source, facts.rate_hz, facts.timezone
+        )
+        own = {each.source for each in (*_NEVER, *_BY_FAMILY.values())}
+        before = [each for each in facts.sources_missing if each.source not in own]
+    for summary in fresh:
+        origin.merge(summary.origin)
+        origin.cores = max(origin.cores, max(summary.cpus, default=-1) + 1)
+    families = {family for file in imports.files for family in file.spans}
+    missing = [entry for family, entry in _BY_FAMILY.items() if family not in families]
+    missing += [MissingSource(*each) for summary in fresh for each in summary.missing]
+    return RecordingFacts(
+        node=origin.node or "imported",
+        boot_id=imports.boot_id,
+        cores=max(1, origin.cores),
+        kernel=origin.kernel,
+        arch=origin.arch,
+        event_source=origin.event,
+        rate_hz=origin.rate_hz,
+        sources_missing=list(dict.fromkeys((*missing, *before, *_NEVER))),
+        exhume_version=__version__,
+        timezone=origin.timezone or "UTC",
+    )

@@ -1,0 +1,1 @@
+"""perf.data, read without the perf program: header, records, tasks, symbols."""
