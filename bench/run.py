@@ -21,6 +21,7 @@ from bench import (
     flame_query,
     flamescope,
     high_rate,
+    import_speed,
     page_speed,
     platform_cost,
     recorder_cost,
@@ -38,6 +39,7 @@ BENCHMARKS = {
     "diagnose": diagnose_speed.measure,
     "page": page_speed.measure,
     "flamescope": flamescope.measure,
+    "import": import_speed.measure,
     "command": command_start.measure,
 }
 ROOT = Path(__file__).resolve().parents[1]
