@@ -26,6 +26,7 @@ CASES = {
     "cores": "cores --dir {dir}",
     "flame": "flame --dir {dir} -o {new}.svg",
     "export": "export bundle --dir {dir} -o {new}.zip",
+    "import": "import {logs} --dir {new}",
     "events": "events --dir {dir}",
     "event": "event add --events-socket {new} died",
     "health": "health --dir {dir}",
@@ -88,7 +89,11 @@ def test_every_command_is_tried():
 @pytest.mark.parametrize("case", CASES)
 def test_no_command_loads_a_planted_module(case, trap, environment, small_recording, tmp_path):
     directory, marks, program = trap
-    words = CASES[case].format(dir=small_recording, new=tmp_path / "new").split()
+    logs = [tmp_path / f"{hour}.log" for hour in (1, 2)]
+    for hour, log in enumerate(logs):
+        log.write_text(f"2026-01-01T0{hour}:00:00,000000+00:00 hello\n")
+    named = {"dir": small_recording, "new": tmp_path / "new", "logs": " ".join(map(str, logs))}
+    words = CASES[case].format(**named).split()
     done = subprocess.run(
         [*program, *words],
         cwd=directory,

@@ -53,6 +53,8 @@ ALLOWED = {
     ("collect", "opener_process.py"): ({"kill"}, "the same"),
     ("collect", "opener.py"): ({"kill"}, "the parser process that it started"),
     ("collect", "journal.py"): ({"kill"}, "journalctl, as its child"),
+    ("interop", "files.py"): ({"write"}, "standard input, into the recording that an import makes"),
+    ("interop", "timeline.py"): ({"write", "remove"}, "the recording that an import makes"),
     ("notify", "child.py"): ({"kill", "write"}, "its own children: their end, and their oom_score_adj"),
     ("notify", "post.py"): ({"order"}, "the request to the webhook"),
     ("present", "otlp.py"): ({"order"}, "the request to the collector"),
