@@ -14,7 +14,8 @@ import numpy.typing as npt
 from bench.load import load
 from bench.processes import EXHUME, BenchError, start_perf, watch
 from bench.report import Row, Section
-from exhume.interop.importers.perf_data.header import SampleType, read_header
+from exhume.collect.perf.attr import SampleType
+from exhume.interop.importers.perf_data.header import read_header
 from exhume.interop.importers.perf_data.records import Kind, Layout, RecordReader
 from exhume.model.clock import NANOS, Window
 from exhume.store.read.flame_tree import build_tree

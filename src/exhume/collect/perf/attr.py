@@ -78,11 +78,21 @@ SW_DUMMY = 9
 
 
 class SampleType(IntFlag):
+    """enum perf_event_sample_format: the fields of a sample."""
+
+    IP = 1 << 0
     TID = 1 << 1
     TIME = 1 << 2
+    ADDR = 1 << 3
+    READ = 1 << 4
     CALLCHAIN = 1 << 5
+    ID = 1 << 6
     CPU = 1 << 7
+    PERIOD = 1 << 8
+    STREAM_ID = 1 << 9
     RAW = 1 << 10
+    STACK_USER = 1 << 13
+    IDENTIFIER = 1 << 16
 
 
 class Flag(IntFlag):

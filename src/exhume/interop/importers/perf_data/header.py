@@ -7,8 +7,9 @@ include/uapi/linux/perf_event.h.
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
+from exhume.collect.perf.attr import SW_DUMMY, EventType, Flag, SampleType
 from exhume.interop.importers.form import Unreadable
 
 MAGIC, FOREIGN_MAGIC, OLD_MAGIC = b"PERFILE2", b"2ELIFREP", b"PERFFILE"
@@ -40,24 +41,6 @@ class Feature(IntEnum):
     CLOCK_DATA = 29
 
 
-class SampleType(IntFlag):
-    """enum perf_event_sample_format: the fields of a sample."""
-
-    IP = 1 << 0
-    TID = 1 << 1
-    TIME = 1 << 2
-    ADDR = 1 << 3
-    READ = 1 << 4
-    CALLCHAIN = 1 << 5
-    ID = 1 << 6
-    CPU = 1 << 7
-    PERIOD = 1 << 8
-    STREAM_ID = 1 << 9
-    STACK_USER = 1 << 13
-    IDENTIFIER = 1 << 16
-
-
-_FREQ, _SAMPLE_ID_ALL, _USE_CLOCKID = 1 << 10, 1 << 18, 1 << 25
 _SOFTWARE = {
     **{0: "cpu-clock", 1: "task-clock", 2: "page-faults", 3: "context-switches", 4: "cpu-migrations"},
     **{5: "minor-faults", 6: "major-faults", 9: "dummy", 10: "bpf-output", 11: "cgroup-switches"},
@@ -66,8 +49,6 @@ _HARDWARE = {
     **{0: "cycles", 1: "instructions", 2: "cache-references", 3: "cache-misses", 4: "branches"},
     **{5: "branch-misses", 6: "bus-cycles", 7: "stalled-cycles-frontend", 8: "stalled-cycles-backend", 9: "ref-cycles"},
 }
-_TYPE_HARDWARE, _TYPE_SOFTWARE = 0, 1
-_SW_DUMMY = 9
 
 
 @dataclass(slots=True)
@@ -85,39 +66,39 @@ class Event:
 
     @property
     def rate_hz(self) -> int:
-        return self.sample_period if self.flags & _FREQ else 0
+        return self.sample_period if self.flags & Flag.FREQ else 0
 
     @property
     def sample_id_all(self) -> bool:
-        return bool(self.flags & _SAMPLE_ID_ALL)
+        return bool(self.flags & Flag.SAMPLE_ID_ALL)
 
     @property
     def clock_is_named(self) -> bool:
         """Whether times are of a clock that was chosen, rather than the kernel's scheduler clock."""
-        return bool(self.flags & _USE_CLOCKID)
+        return bool(self.flags & Flag.USE_CLOCKID)
 
     @property
     def counts_nanoseconds(self) -> bool:
         """Whether periods are nanoseconds of CPU time."""
-        return self.kind == _TYPE_SOFTWARE and self.config in (0, 1)
+        return self.kind == EventType.SOFTWARE and self.config in (0, 1)
 
     @property
     def counts_cpu_time(self) -> bool:
         """Whether a sample stands for CPU time: clocks and cycles, of any PMU."""
-        if self.counts_nanoseconds or (self.kind == _TYPE_HARDWARE and self.config & 0xFF in (0, 9)):
+        if self.counts_nanoseconds or (self.kind == EventType.HARDWARE and self.config & 0xFF in (0, 9)):
             return True
         return self.name.split(":")[0].split("/")[-2 if "/" in self.name else 0] in ("cycles", "cpu-cycles")
 
     @property
     def is_dummy(self) -> bool:
         """It only carries side records (tools/perf/util/evlist.c, evlist__add_dummy)."""
-        return self.kind == _TYPE_SOFTWARE and self.config == _SW_DUMMY
+        return self.kind == EventType.SOFTWARE and self.config == SW_DUMMY
 
     @property
     def name(self) -> str:
         if self.label:
             return self.label
-        known = {_TYPE_SOFTWARE: _SOFTWARE, _TYPE_HARDWARE: _HARDWARE}.get(self.kind, {})
+        known = {EventType.SOFTWARE: _SOFTWARE, EventType.HARDWARE: _HARDWARE}.get(self.kind, {})
         return known.get(self.config & 0xFF, f"event {self.kind}:{self.config:#x}")
 
 

@@ -6,6 +6,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from exhume.collect.perf.attr import SampleType
 from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_USER, RawSamples, row_keys, unique
 from exhume.collect.perf.stack_keys import MappingTable
 from exhume.collect.symbols.frame import Frame
@@ -22,7 +23,6 @@ from exhume.interop.importers.form import (
 from exhume.interop.importers.perf_data.header import (
     Event,
     Header,
-    SampleType,
     build_id_record,
     parse_attr,
     read_header,

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from exhume.collect.perf.attr import SampleType
 from exhume.collect.perf.records import CONTEXT_KERNEL, CONTEXT_USER, LOW
 from exhume.interop.importers.form import I64Array, U64Array
-from exhume.interop.importers.perf_data.header import Event, SampleType
+from exhume.interop.importers.perf_data.header import Event
 
 _BLOCK = 4 << 20
 _DECOMPRESSED, _PIECES = 64 << 10, 16

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from exhume.collect.perf.attr import SampleType
 from exhume.collect.perf.records import row_keys, unique
 from exhume.collect.symbols.mappings import AddressSpace, FileKey, MappedFile, Mapping, mapped_file
 from exhume.interop.importers.form import I64Array, U64Array
-from exhume.interop.importers.perf_data.header import SampleType
 from exhume.interop.importers.perf_data.records import Block, Kind, Layout, Samples
 
 _PROT_EXEC = 4
