@@ -97,7 +97,7 @@ COMMANDS = {
         (
             "exhume import perf.data --dir incident",
             "exhume import perf.data.* mpstat.json dmesg.txt --dir incident",
-            "perf script | exhume import - --start 2025-03-03T03:10:00Z --dir incident",
+            "exhume import script.txt.gz --start 2025-03-03T03:10:00Z --dir incident",
         ),
     ),
     "serve": Command(
