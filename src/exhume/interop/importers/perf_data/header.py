@@ -49,6 +49,7 @@ _HARDWARE = {
     **{0: "cycles", 1: "instructions", 2: "cache-references", 3: "cache-misses", 4: "branches"},
     **{5: "branch-misses", 6: "bus-cycles", 7: "stalled-cycles-frontend", 8: "stalled-cycles-backend", 9: "ref-cycles"},
 }
+_NAMES = {EventType.SOFTWARE: _SOFTWARE, EventType.HARDWARE: _HARDWARE}
 
 
 @dataclass(slots=True)
@@ -98,7 +99,7 @@ class Event:
     def name(self) -> str:
         if self.label:
             return self.label
-        known = {EventType.SOFTWARE: _SOFTWARE, EventType.HARDWARE: _HARDWARE}.get(self.kind, {})
+        known = _NAMES[EventType(self.kind)] if self.kind in _NAMES else {}
         return known.get(self.config & 0xFF, f"event {self.kind}:{self.config:#x}")
 
 

@@ -286,8 +286,11 @@ class Tasks:
         self._images[pid][-1][1].add(time, run, next(self._salts))
 
     def _fork(self, fork: Fork) -> None:
-        parent = self._names.get(fork.parent_tid)
-        name = parent[-1][1] if parent else self._decoder.comm(b":%d" % fork.parent_tid)
+        # A parent whose name is not known has none to inherit (thread__fork: only if parent->comm_set).
+        unnamed = self._decoder.comm(b":%d" % fork.parent_tid)
+        name = self._names.get(fork.parent_tid, [(0, unnamed)])[-1][1]
+        if name == unnamed:
+            name = self._decoder.comm(b":%d" % fork.tid)
         self._names.setdefault(fork.tid, []).append((fork.time, name))
         if fork.pid == fork.parent:
             return
