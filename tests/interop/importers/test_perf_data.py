@@ -17,7 +17,8 @@ from exhume.interop.importers.form import FileSummary, NoWallTime, ReadOptions, 
 from exhume.interop.importers.perf_data.reader import read_perf_data
 from exhume.interop.importers.spool import Intake, Spool
 
-pytestmark = [pytest.mark.root, pytest.mark.needs("perf")]
+# alone: perf records the whole host, and its names of what many short processes did depend on the order of its buffers.
+pytestmark = [pytest.mark.root, pytest.mark.alone, pytest.mark.needs("perf")]
 
 
 class Taken(Spool):
@@ -124,7 +125,7 @@ def test_equals_perf_script_sample_by_sample(perf, name):
             if not same_name(frame, found.name, is_leaf=place == 0):
                 different[frame[1], found.name] += 1
     assert not different
-    assert named > 1000
+    assert named > 200
 
 
 def test_recordings_without_cores_say_so(perf):
