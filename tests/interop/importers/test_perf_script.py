@@ -176,6 +176,7 @@ def test_recognised_by_its_lines():
 
 
 @pytest.mark.root
+@pytest.mark.alone  # perf records the whole host
 @pytest.mark.needs("perf")
 def test_text_and_data_of_one_recording_are_the_same(perf, tmp_path):
     path = perf.record("both.data", "-a", "-g", "-N", "-F", "497", seconds=1.0)
