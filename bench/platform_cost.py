@@ -42,14 +42,14 @@ def measure(work: Path, quick: bool) -> Section:
         started for the heartbeat every {HEARTBEAT_NS // 60_000_000_000} minutes, and for what changed: its CPU at the
         start is spread over that time and added. Loaded: every core compresses, and {FORKS_PER_SECOND} processes a
         second come and go; the load is marked as an incident, which is diagnosed in a process of its own and counted
-        apart. Two recorders of one kind differ by more there than the bound, so only the node as it is has one.
+        apart.
         """,
         [
             Row("added CPU, node as it is", alone.cpu_percent, "% of one core", 0.1, 0.03, digits=3),
             Row("added memory, node as it is", alone.memory / 1e6, "MB", 10.0, 5.0, digits=1),
             Row("of it reports to the API", alone.report_percent, "% of one core", digits=3),
             Row("two recorders of the same kind differ by", alone.noise_percent, "% of one core", digits=3),
-            Row("added CPU, loaded node", loaded.cpu_percent, "% of one core", digits=3),
+            Row("added CPU, loaded node", loaded.cpu_percent, "% of one core", 0.1, 0.03, digits=3),
             Row("added memory, loaded node", loaded.memory / 1e6, "MB", 10.0, 5.0, digits=1),
             Row("diagnoses of incidents, loaded node", loaded.incidents_percent, "% of one core", digits=2),
             Row("two of the same kind differ by, loaded node", loaded.noise_percent, "% of one core", digits=3),
