@@ -31,7 +31,7 @@ from tests.collect.symbols.go_programs import (
 )
 from tests.collect.symbols.settled import file_frames
 from tests.collect.symbols.symbol_programs import SOURCE, Compile, mapped
-from tests.parts import missing, need
+from tests.parts import missing, need, sampled
 
 from exhume.collect.symbols.file_reader import FileReader
 from exhume.collect.symbols.files import DEFAULT_BUDGET, FileSymbols
@@ -66,7 +66,7 @@ def assert_all_named(path: Path, first: int = CODE_OFFSET) -> None:
     assert names_at(path, around) == [f"program+0x{offset:x}" for offset in around]
 
 
-@pytest.mark.parametrize("magic", [GO_1_16, GO_1_18, GO_1_20])
+@pytest.mark.parametrize("magic", sampled([GO_1_16, GO_1_18, GO_1_20]))
 @pytest.mark.parametrize(("machine", "pointer", "quantum"), [(X86, 8, 1), (ARM64, 8, 4), (I386, 4, 1)])
 def test_every_form_of_the_table_is_read(tmp_path: Path, magic: int, machine: int, pointer: int, quantum: int) -> None:
     elf = Elf(GO_CODE + 32, machine, wide=pointer == 8)
@@ -97,7 +97,7 @@ def among_other_data(elf: Elf) -> None:
     elf.add(".go.buildinfo", bytes(32))
 
 
-@pytest.mark.parametrize("made", [with_module, with_relocated_module, with_relocated_header, among_other_data])
+@pytest.mark.parametrize("made", sampled([with_module, with_relocated_module, with_relocated_header, among_other_data]))
 def test_functions_count_from_where_go_code_starts_not_from_where_code_starts(
     tmp_path: Path, made: Callable[[Elf], None]
 ) -> None:

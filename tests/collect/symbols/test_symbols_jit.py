@@ -24,8 +24,8 @@ from exhume.collect.symbols.opener_process import OpenerProcess
 from exhume.collect.symbols.owners import RefusalLog
 from exhume.collect.symbols.parse_queue import ParseQueue
 from exhume.collect.symbols.parser.open_file import OpenFile
-from exhume.collect.symbols.parser.perf_map import MapPiece, read_perf_map
-from exhume.collect.symbols.perf_map import CodeRanges, JitSymbols
+from exhume.collect.symbols.parser.perf_map import CodeRanges, MapPiece, read_perf_map
+from exhume.collect.symbols.perf_map import JitSymbols
 from exhume.collect.symbols.symbolizer import Symbolizer
 from exhume.procfs.host import Host
 

@@ -90,6 +90,7 @@ class Opens:
         os.close(self._fd)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("device", [False, pytest.param(True, marks=pytest.mark.root)], ids=["pipe", "device"])
 @pytest.mark.parametrize("below_root", [False, True], ids=["path", "root"])

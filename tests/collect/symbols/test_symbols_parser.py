@@ -281,6 +281,7 @@ def test_nothing_but_a_regular_file_is_opened_and_links_stay_below_the_root(tmp_
     assert time.monotonic() - began < TICK_S
 
 
+@pytest.mark.slow
 def test_two_cgroups_of_one_user_have_shares_of_their_own() -> None:
     """One asks for more than its share of a second: the other's job is done all the same, and in its turn."""
     queue = ParseQueue()

@@ -123,6 +123,7 @@ def executable(number: int, path: str) -> str:
     return f"{start:x}-{start + 0x1000:x} r-xp 00000000 fe:00 {number + 1} {path}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [40, 3800])
 def test_a_process_with_countless_mappings_is_read_up_to_a_bound(tmp_path: Path, length: int) -> None:
     """64,000 mappings: 230 MB of text where their paths are long."""

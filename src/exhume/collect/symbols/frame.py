@@ -1,5 +1,6 @@
 """A frame: what a sampled address is called. Its id is a hash of that name, so recordings merge by id."""
 
+from array import array
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -30,3 +31,9 @@ def make_frame(kind: str, module: str, name: str, *, deferred: bool = False, pat
     settled = not (deferred or patience) and kind != JIT and module != ANONYMOUS
     digest = blake2b(f"{kind}\0{module}\0{name}".encode(), digest_size=8).digest()
     return Frame(kind, module, name, int.from_bytes(digest, "little"), deferred, patience, settled)
+
+
+def stack_id(frames: tuple[Frame, ...]) -> int:
+    """The 64-bit hash of a stack's frame ids, root first."""
+    ids = array("Q", [frame.id for frame in frames])
+    return int.from_bytes(blake2b(ids.tobytes(), digest_size=8).digest(), "little")

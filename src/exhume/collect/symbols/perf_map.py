@@ -18,67 +18,12 @@ from exhume.collect.symbols.mappings import AddressSpace
 from exhume.collect.symbols.owners import UNKNOWN_OWNER, Owner, Owners, RefusalLog
 from exhume.collect.symbols.parse_queue import ParseQueue
 from exhume.collect.symbols.parser.open_file import DEFERRED, FAILED, MALFORMED, TIMEOUT, FileRefused, readable
-from exhume.collect.symbols.parser.perf_map import MAX_LINE, MapPiece
+from exhume.collect.symbols.parser.perf_map import MAX_LINE, PERF_MAP, CodeRanges, MapPiece
 from exhume.model.clock import NANOS
 from exhume.procfs.host import Host
 from exhume.procfs.pid_stat import parse_pid_stat
 from exhume.procfs.pid_status import status_values
 
-
-class CodeRanges:
-    """Compiled functions by address. Code that was written over by a later function is forgotten."""
-
-    __slots__ = ("_blob", "_ends", "_names", "_starts")
-
-    def __init__(self) -> None:
-        self._starts = np.empty(0, np.uint64)
-        self._ends = np.empty(0, np.uint64)
-        self._names = np.empty(0, np.uint32)
-        self._blob = b""
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    @property
-    def nbytes(self) -> int:
-        return self._starts.nbytes + self._ends.nbytes + self._names.nbytes + len(self._blob)
-
-    def add(self, piece: MapPiece) -> None:
-        """Take in functions that were written after those that are known."""
-        if not piece.names:
-            return
-        lengths = np.array([len(name) + 1 for name in piece.names], np.uint64)
-        offsets = (np.cumsum(lengths) - lengths + np.uint64(len(self._blob))).astype(np.uint32)
-        kept = self._not_covered(piece.written)
-        starts = np.concatenate((self._starts[kept], piece.starts))
-        order = np.argsort(starts)
-        self._starts = starts[order]
-        self._ends = np.concatenate((self._ends[kept], piece.ends))[order]
-        self._names = np.concatenate((self._names[kept], offsets))[order]
-        self._blob += b"".join(name + b"\n" for name in piece.names)
-
-    def _not_covered(self, new: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Which functions no new one lies over."""
-        first = np.searchsorted(self._ends, new[:, 0], side="right")
-        last = np.maximum(np.searchsorted(self._starts, new[:, 1], side="left"), first)
-        covered = np.zeros(len(self) + 1, np.int64)
-        np.add.at(covered, first, 1)
-        np.add.at(covered, last, -1)
-        return np.asarray(np.cumsum(covered[:-1]) == 0)
-
-    def find(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-        """The index of the function at each address; -1 where none is known."""
-        at = np.searchsorted(self._starts, addresses, side="right") - 1
-        if len(self):
-            at[self._ends[at] <= addresses] = -1
-        return at
-
-    def name(self, index: int) -> bytes:
-        start = int(self._names[index])
-        return self._blob[start : self._blob.index(b"\n", start)]
-
-
-PERF_MAP = "perf-map"
 DEFAULT_BUDGET = 4 << 20
 _READ_A_TURN = 512 << 10
 _READ_OF_OWNER = _READ_A_TURN // 2
