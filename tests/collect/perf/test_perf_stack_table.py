@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from exhume.collect.perf import stack_table as stackbook
+from exhume.collect.perf.idle import is_idle
 from exhume.collect.perf.records import CONTEXT_KERNEL, CONTEXT_USER
-from exhume.collect.perf.stack_table import Chain, Stack, StackTable, is_idle, stack_id
-from exhume.collect.symbols.frame import JIT, KERNEL, USER, Frame, make_frame
+from exhume.collect.perf.stack_table import Chain, Stack, StackTable
+from exhume.collect.symbols.frame import JIT, KERNEL, USER, Frame, make_frame, stack_id
 from exhume.collect.symbols.mappings import AddressSpace
 
 FRAME_ENTRY = 0xACDD62DEDD7B8AF8

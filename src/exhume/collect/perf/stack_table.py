@@ -4,15 +4,14 @@ The same callchain is sampled over and over, so chains are known by a key and on
 generations bound the memory: when the young one is full it becomes the old one, and what is still in use moves back up.
 """
 
-from array import array
-from collections.abc import Iterable, Sequence
-from hashlib import blake2b
+from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from exhume.collect.perf.idle import is_idle
 from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_KERNEL, CONTEXT_USER
-from exhume.collect.symbols.frame import Frame
+from exhume.collect.symbols.frame import Frame, stack_id
 from exhume.collect.symbols.mappings import AddressSpace
 from exhume.collect.symbols.symbolizer import UNKNOWN_FRAME, Symbolizer
 from exhume.model.tables import Columns
@@ -20,85 +19,6 @@ from exhume.model.tables import Columns
 GENERATION = 12_000
 KERNEL_ADDRESSES = 50_000
 _MARKER = int(CONTEXT_FIRST)
-
-# Leaf functions of a core that has nothing to do. Everything else on an idle core is work: interrupts, softirqs.
-IDLE_LEAVES = frozenset(
-    (
-        "__cpuidle_text_start",
-        "__intel_idle",
-        "__mwait",
-        "acpi_idle_do_entry",
-        "acpi_idle_enter",
-        "acpi_processor_ffh_cstate_enter",
-        "acpi_safe_halt",
-        "arch_cpu_idle",
-        "arch_cpu_idle_enter",
-        "cpu_do_idle",
-        "cpu_idle_poll",
-        "cpu_psci_cpu_suspend",
-        "cpuidle_enter",
-        "cpuidle_enter_s2idle",
-        "cpuidle_enter_state",
-        "default_enter_idle",
-        "default_idle",
-        "default_idle_call",
-        "hv_guest_halt",
-        "intel_idle",
-        "intel_idle_hlt",
-        "intel_idle_ibrs",
-        "intel_idle_irq",
-        "intel_idle_xstate",
-        "io_idle",
-        "kvm_guest_halt",
-        "mwait_idle",
-        "mwait_idle_with_hints",
-        "native_safe_halt",
-        "poll_idle",
-        "psci_cpu_suspend",
-        "psci_enter_idle_state",
-        "pv_native_safe_halt",
-        "tdx_halt",
-        "tdx_safe_halt",
-        "xen_pvh_halt",
-        "xen_safe_halt",
-    )
-)
-# What calls the idle routine of a platform, whatever that is named (kernel/sched/idle.c, do_idle; drivers/cpuidle): a
-# leaf right below one of these is idle, unless it is an interrupt's entry or a step out of the idle loop.
-IDLE_CALLERS = frozenset(
-    (
-        "do_idle",
-        "cpuidle_idle_call",
-        "call_cpuidle",
-        "cpuidle_enter",
-        "cpuidle_enter_state",
-        "default_idle_call",
-    )
-)
-_NOT_IDLE = (
-    "asm_",
-    "sysvec_",
-    "el1",
-    "irq",
-    "do_IRQ",
-    "common_interrupt",
-    "apic_",
-    "reschedule_",
-    "ret_from_",
-    "schedule",
-    "__schedule",
-    "flush_smp_call_function",
-)
-
-
-def is_idle(frames: Sequence[Frame]) -> bool:
-    """Whether the idle task, in a stack with its leaf first, has nothing to do."""
-    if not frames:
-        return False
-    leaf = frames[0].name
-    if leaf in IDLE_LEAVES or leaf in IDLE_CALLERS:
-        return True
-    return len(frames) > 1 and frames[1].name in IDLE_CALLERS and not leaf.startswith(_NOT_IDLE)
 
 
 class Stack:
@@ -114,12 +34,6 @@ class Stack:
         self.patience = 0 if self.settled else max(frame.patience for frame in frames)
         # Most of those with patience are never written.
         self.id = 0 if self.patience else stack_id(frames)
-
-
-def stack_id(frames: tuple[Frame, ...]) -> int:
-    """The 64-bit hash of a stack's frame ids, root first."""
-    ids = array("Q", [frame.id for frame in frames])
-    return int.from_bytes(blake2b(ids.tobytes(), digest_size=8).digest(), "little")
 
 
 class Chain:
