@@ -52,7 +52,6 @@ CASES = {
     f"/machine.slice/libpod-{ID}.scope": (ID, None, "podman"),
     f"/machine.slice/libpod-{ID}.scope/container": (ID, None, "podman"),
     f"/libpod_parent/libpod-{ID}": (ID, None, "podman"),
-    f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container": (ID, None, "podman"),
     # the ECS agent's tasks
     f"/ecs/0123456789abcdef0123456789abcdef/{ID}": (ID, None, "docker"),
     f"/ecs/{HASH}/{HASH}-2494230183": (f"{HASH}-2494230183", None, None),
@@ -61,6 +60,20 @@ CASES = {
     f"/kubepods/burstable/pod{UID}/{OTHER}/docker/{ID}": (ID, UID, "docker"),
     f"/docker/{OTHER}/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
     f"kubelet-kubepods-burstable-pod{UID_}.slice/cri-containerd-{ID}.scope": (ID, UID, "containerd"),
+    f"/docker/{OTHER}/system.slice/docker-{ID}.scope": (ID, None, "docker"),
+    f"/machine.slice/libpod-{OTHER}.scope/container/system.slice/docker-{ID}.scope": (ID, None, "docker"),
+    # in a container, whatever its users call their cgroups
+    f"/docker/{OTHER}/user.slice/user-0.slice/user@0.service/docker-{ID}.scope": (OTHER, None, "docker"),
+    f"/system.slice/docker-{OTHER}.scope/user.slice/user-7.slice/user@7.service/pod{UID}": (OTHER, None, "docker"),
+    # a node's containers, as seen from the cgroup namespace of one of them
+    f"/../cri-containerd-{ID}.scope": (ID, None, "containerd"),
+    f"/../../kubepods-burstable-pod{UID_}.slice/cri-containerd-{ID}.scope": (ID, UID, "containerd"),
+    f"/../../../system.slice/docker-{ID}.scope": (ID, None, "docker"),
+    # in system containers
+    f"/lxc.payload.web/system.slice/docker-{ID}.scope": (ID, None, "docker"),
+    f"/lxc/100/ns/system.slice/docker-{ID}.scope": (ID, None, "docker"),
+    f"/machine.slice/systemd-nspawn@web.service/payload/system.slice/docker-{ID}.scope": (ID, None, "docker"),
+    f"/machine.slice/machine-web.scope/payload/machine.slice/libpod-{ID}.scope": (ID, None, "podman"),
     # a pod, but no container
     f"/kubepods/burstable/pod{UID}": (None, UID, None),
     f"/kubepods.slice/kubepods-pod{UID_}.slice": (None, UID, None),
@@ -89,6 +102,21 @@ def test_paths_of_the_runtimes(path: str, expected: tuple) -> None:
         "/system.slice/docker.service",
         f"/podcasts/{HASH}",
         "/init.scope",
+        # what is delegated to a user, who may make any cgroup there; rootless containers are among them
+        f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container",
+        f"/user.slice/user-1000.slice/user@1000.service/app.slice/docker-{ID}.scope",
+        f"/user.slice/user-1000.slice/user@1000.service/docker/{ID}",
+        f"/user.slice/user-1000.slice/user@1000.service/kubepods/burstable/pod{UID}/{ID}",
+        f"/user.slice/user-1000.slice/user@1000.service/x.slice:docker:{ID}",
+        # systemd makes no scope there
+        f"/delegated/docker-{ID}.scope",
+        f"/system.slice/backup.service/docker-{ID}.scope",
+        f"/system.slice/backup.service/system.slice/cri-containerd-{ID}.scope/init",
+        f"/user.slice/user-1000.slice/session-2.scope/docker-{ID}.scope",
+        f"/system.slice/backup.service/lxc.payload.web/system.slice/docker-{ID}.scope",
+        f"/lxc.payload.web/backup.service/docker-{ID}.scope",
+        # as deep as a path can be: a look at each part that looks again at all above it would not end
+        "/delegated" + f"/docker-{ID}.scope" * 50,
     ],
 )
 def test_paths_without_an_owner(path: str) -> None:

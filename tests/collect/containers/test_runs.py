@@ -2,7 +2,8 @@
 
 import pytest
 
-from exhume.collect.containers.runs import Run, age_pattern, history, nanoseconds
+from exhume.collect.containers.runs import Run, age_pattern, history, join_jobs, nanoseconds
+from exhume.model.audit import Exit, History, Manager, Service
 
 NANOS = 10**9
 HOUR = 3600 * NANOS
@@ -16,6 +17,21 @@ def test_a_loop_of_a_day_is_counted_and_its_age_reported() -> None:
     assert reported.restarts_per_hour == pytest.approx(60, rel=0.01)
     assert len(reported.exits) == 10 and reported.exits[0].at == runs[-1].ended and reported.exits[0].code == 1
     assert reported.age_pattern == "always a few seconds old: the last 1000 runs lasted 2.0 s to 2.0 s"
+
+
+@pytest.mark.parametrize("manager", [Manager.CRI, Manager.DOCKER])
+def test_the_pods_of_a_job_are_one(manager: Manager) -> None:
+    def pod(number: int, workload: str = "job/import") -> Service:
+        past = History("runtime", 1.0, 1, 1, 0.0, (Exit(number * HOUR, number),))
+        more = {"created": number * HOUR, "started": number * HOUR, "workload": workload, "history": past}
+        return Service(manager, f"{number}" * 64, f"shop/import-{number}/run", **more)
+
+    rows = [pod(2), pod(1), pod(3), pod(4, "job/other")]
+    joined, other = join_jobs(rows, now=4 * HOUR)
+    assert other == rows[-1]
+    assert (joined.name, joined.earlier) == ("shop/import-3/run", ("shop/import-1/run", "shop/import-2/run"))
+    assert joined.history is not None and (joined.history.starts, joined.history.failures) == (3, 3)
+    assert [each.code for each in joined.history.exits] == [3, 2, 1]
 
 
 def test_one_that_runs_on_is_no_restart() -> None:

@@ -7,21 +7,20 @@ import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from exhume.collect.containers.cri import CREATED, EXITED, OOM_KILLED, RUNNING, Cri, CriError
-from exhume.collect.containers.owner import Workload, WorkloadKind, is_static, workload_of
-from exhume.collect.containers.runs import SIGTERM, Attempt, Attempts, Run, outcome
+from exhume.collect.containers.owner import Workload, is_static, workload_of
+from exhume.collect.containers.runs import SIGTERM, Attempt, Attempts, Run, join_jobs, outcome
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.processes import cgroup_of
-from exhume.model.audit import History, Manager, Service, ServiceList
+from exhume.model.audit import Manager, Service, ServiceList
 from exhume.model.clock import NANOS
 from exhume.model.redaction import redact
 from exhume.procfs.host import ProcFile, subdirectories
 
-_LAST_EXITS = 10
 _TAIL_BYTES = 64 << 10
 _MOST_LINE = 400
 # Where nothing is said: kubeadm's, and those of small distributions.
@@ -204,7 +203,7 @@ class _RuntimeReader:
             service = self._service(row, sandboxes.get(row[-1].pod_sandbox_id))
             if service is not None:
                 services.append(service)
-        services = _with_jobs_joined(services, self._now)
+        services = join_jobs(services, self._now)
         spots = [f"the runtime said little of {self._hidden} of its {len(listed)} containers"] if self._hidden else []
         return ServiceList(sorted(services, key=lambda service: (service.name, service.id)), spots)
 
@@ -283,35 +282,6 @@ class _RuntimeReader:
         tags = (self._images.get(number) for number in (container.image_ref, status.image_ref, container.image.image))
         names = (*(tag for tag in tags if tag), status.image.image, container.image.image, container.image_ref)
         return next((name for name in names if name), None)
-
-
-def _with_jobs_joined(services: Iterable[Service], now: int) -> list[Service]:
-    """The services with those of a job's pods as one: a job makes a new pod where one failed, and keeps the others."""
-    rows: dict[tuple[str, ...], list[Service]] = defaultdict(list)
-    for service in services:
-        namespace, container = service.name.partition("/")[0], service.name.rpartition("/")[2]
-        of_job = (service.workload or "").startswith(f"{WorkloadKind.JOB}/")
-        rows[(namespace, service.workload or "", container) if of_job else (service.id,)].append(service)
-    return [row[0] if len(row) == 1 else _joined(row, now) for row in rows.values()]
-
-
-def _joined(row: list[Service], now: int) -> Service:
-    """The newest of the pods, with the history of all of them."""
-    row = sorted(row, key=lambda service: service.created or 0)
-    known = [service.history for service in row if service.history is not None]
-    ends = [each for history in known for each in history.exits]
-    ends.sort(key=lambda each: -(each.at or 0))
-    starts, seconds = sum(each.starts for each in known), max(1, now - (row[0].created or now)) / NANOS
-    past = History(
-        source="runtime",
-        hours=round(seconds / 3600, 4),
-        starts=starts,
-        failures=sum(each.failures for each in known),
-        restarts_per_hour=round(max(0, starts - 1) * 3600 / max(60.0, seconds), 2),
-        exits=tuple(ends[:_LAST_EXITS]),
-        restarted_at=tuple(service.started for service in row[1:] if service.started is not None),
-    )
-    return replace(row[-1], history=past)
 
 
 def _run(status: Any) -> Run | None:

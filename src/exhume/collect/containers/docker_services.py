@@ -20,7 +20,7 @@ from exhume.collect.containers.owner import (
     pod_of,
     workload_of_sandbox,
 )
-from exhume.collect.containers.runs import SIGTERM, Attempt, Attempts, Run, history, nanoseconds, outcome
+from exhume.collect.containers.runs import SIGTERM, Attempt, Attempts, Run, history, join_jobs, nanoseconds, outcome
 from exhume.collect.processes import cgroup_of
 from exhume.model.audit import Exit, History, Manager, Service, ServiceList
 from exhume.model.clock import NANOS
@@ -126,7 +126,7 @@ class _EngineReader:
             self._read_events()
         except EngineError as error:
             self._blind_spots.append(f"{self._manager.value} has no history of its containers: {error}")
-        services = [self._service(*each) for each in self._rows(self._inspected(listed))]
+        services = join_jobs((self._service(*each) for each in self._rows(self._inspected(listed))), self._now)
         return ServiceList(sorted(services, key=lambda service: (service.name, service.id)), self._blind_spots)
 
     def _read_events(self) -> None:

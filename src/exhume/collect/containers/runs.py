@@ -3,12 +3,14 @@
 kubelet makes a new container for each restart and keeps the last few: the attempts of a pod's container.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from exhume.model.audit import Exit, History
+from exhume.collect.containers.owner import WorkloadKind
+from exhume.model.audit import Exit, History, Service
 from exhume.model.clock import NANOS
 
 
@@ -133,6 +135,35 @@ class Attempts:
             exits=tuple(Exit(run.ended, run.code) for run in reversed(ended[-_LAST_EXITS:])),
             age_pattern=age_pattern([run.lasted_s for run in ended], fewest=2 if last >= _MANY_ATTEMPTS else 3),
         )
+
+
+def join_jobs(services: Iterable[Service], now: int) -> list[Service]:
+    """The services with those of a job's pods as one: a job makes a new pod where one failed, and keeps the others."""
+    rows: dict[tuple[str, ...], list[Service]] = defaultdict(list)
+    for service in services:
+        namespace, container = service.name.partition("/")[0], service.name.rpartition("/")[2]
+        of_job = (service.workload or "").startswith(f"{WorkloadKind.JOB}/")
+        rows[(namespace, service.workload or "", container) if of_job else (service.id,)].append(service)
+    return [row[0] if len(row) == 1 else _joined(row, now) for row in rows.values()]
+
+
+def _joined(row: list[Service], now: int) -> Service:
+    """The newest of the pods, with the history of all of them. A person may still name an earlier one."""
+    row = sorted(row, key=lambda service: service.created or 0)
+    known = [service.history for service in row if service.history is not None]
+    ends = [each for history in known for each in history.exits]
+    ends.sort(key=lambda each: -(each.at or 0))
+    starts, seconds = sum(each.starts for each in known), max(1, now - (row[0].created or now)) / NANOS
+    past = History(
+        source="runtime",
+        hours=round(seconds / 3600, 4),
+        starts=starts,
+        failures=sum(each.failures for each in known),
+        restarts_per_hour=round(max(0, starts - 1) * 3600 / max(_SHORTEST_S, seconds), 2),
+        exits=tuple(ends[:_LAST_EXITS]),
+        restarted_at=tuple(service.started for service in row[1:] if service.started is not None),
+    )
+    return replace(row[-1], history=past, earlier=tuple(service.name for service in row[:-1]))
 
 
 def age_pattern(lasted_s: Sequence[float], fewest: int = _FEWEST_RUNS) -> str:

@@ -12,9 +12,9 @@ import pytest
 from tests.collect.socket_server import answering
 
 from exhume.collect.containers.cri import messages
+from exhume.collect.containers.services import container_services
 from exhume.collect.node_root import NodeRoot
 from exhume.model.audit import Manager
-from exhume.remedy.audit import container_services
 
 POD, PLAIN = "ab" * 32, "cd" * 32
 LABELS = {
