@@ -1,0 +1,1 @@
+"""Node into inventory: one reader for each section, all of them bounded."""
