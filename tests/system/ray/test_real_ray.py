@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,9 +17,8 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.parts import missing
 from tests.system.faults.recorder_process import RecorderProcess, exhume, rows, until
-from tests.system.machines.machine_tree import cache_directory
+from tests.system.ray.ray_cluster import free_port, installed
 
 pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.timeout(1500)]
 
@@ -50,22 +48,13 @@ PATHS = ("/api/jobs/", "/api/v0/actors", "/api/v0/nodes")
 
 @pytest.fixture(scope="module")
 def ray_bin() -> Path:
-    venv = cache_directory().parent / "ray-venv"
-    if not (venv / "bin/ray").exists():
-        shutil.rmtree(venv, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", venv], check=True)
-        command = [venv / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            shutil.rmtree(venv)
-            missing(f"Ray from a package index ({done.stderr.strip().splitlines()[-1:]})")
-    return venv / "bin"
+    return installed("ray-venv", PACKAGE)
 
 
 @pytest.fixture(scope="module")
 def dashboard(ray_bin: Path) -> Iterator[str]:
     """A head node on loopback, small, in a session of its own; a short path, for its sockets."""
-    ports = [_free_port() for _ in range(3)]
+    ports = [free_port() for _ in range(3)]
     place = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     command = [ray_bin / "ray", "start", "--head", "--block", "--num-cpus=1", "--node-ip-address=127.0.0.1"]
     command += [f"--port={ports[0]}", f"--dashboard-port={ports[1]}", f"--ray-client-server-port={ports[2]}"]
@@ -87,12 +76,6 @@ def dashboard(ray_bin: Path) -> Iterator[str]:
             os.killpg(head.pid, signal.SIGKILL)
             head.wait(30)
         shutil.rmtree(place, ignore_errors=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _answers(url: str) -> bool:

@@ -1,0 +1,57 @@
+"""Where queries run: in this process, or on a Ray cluster. Both run the same SQL with DuckDB, file by file or all at
+once, and merge the parts with the same SQL."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from exhume.fleet.engines.files import LakeFiles, list_files
+from exhume.fleet.lake import Lake
+from exhume.fleet.queries import Query
+from exhume.model.clock import Window
+from exhume.model.errors import ExhumeError
+
+# A compaction replaces files; so often the new ones are looked for.
+_LISTED_AGAIN = 3
+
+
+class EngineError(ExhumeError):
+    """The engine is missing, or can't be reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The merged rows, and the files that could not be read, each with the reason."""
+
+    rows: pa.Table
+    unread: tuple[tuple[str, str], ...] = ()
+
+
+class Engine(Protocol):
+    """What the report asks of an engine."""
+
+    name: str
+
+    def run(self, asked: Sequence[tuple[Query, LakeFiles]]) -> list[Answer]:
+        """The answers to several questions, each about some files. Raises EngineError; LakeError where the lake can't
+        be reached any more: what could not be read then is not damaged, and an answer without it would be wrong."""
+
+    def close(self) -> None: ...
+
+
+def ask(engine: Engine, lake: Lake, questions: Sequence[tuple[Query, Window]]) -> list[Answer]:
+    """The answers to questions about windows of a lake. Files that were replaced between listing and reading are looked
+    for again. Raises EngineError, LakeError."""
+    answers: dict[int, Answer] = {}
+    left = list(range(len(questions)))
+    for _ in range(_LISTED_AGAIN):
+        listed = [
+            (query, list_files(lake, query.table, window)) for query, window in (questions[each] for each in left)
+        ]
+        answers |= zip(left, engine.run(listed), strict=True)
+        left = [each for each in left if any(lake.gone(path) for path, _ in answers[each].unread)]
+        if not left:
+            break
+    return [answers[each] for each in range(len(questions))]

@@ -1,0 +1,137 @@
+"""The tables of the lake: their columns, how they are partitioned, and what identifies a row. docs/fleet.md describes
+each column and is checked against this.
+
+Columns are only ever added, and nullable: files of several versions lie next to each other, and readers unite them by
+name. Times are UTC, by the clock of the node; `received_at` and `clock_off_s` are the hub's, null without one.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+# Of a batch and of what a file means; a new column does not change it.
+VERSION = 1
+
+INSTANT = pa.timestamp("us", tz="UTC")
+# Bound by the hub too: a value is a name or a number, never a file.
+MAX_NODE_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES = 253, 200, 200
+# States of the busiest core; "" where no core did anything.
+STATES = ("user", "system", "softirq", "irq", "iowait", "steal")
+# A node's clock counts as wrong from here on: transport and the minute's end are well below it.
+CLOCK_OFF_S = 300.0
+
+
+@dataclass(frozen=True)
+class LakeTable:
+    """One table. `time` places a row in its partition (a date, and the hour where `hourly`); `key` identifies it;
+    `changing` are numbers that differ from row to row, for which no dictionary pays."""
+
+    name: str
+    schema: pa.Schema
+    time: str
+    key: tuple[str, ...]
+    hourly: bool = False
+    changing: tuple[str, ...] = ()
+
+    @cached_property
+    def required(self) -> tuple[str, ...]:
+        """The columns that every version has, with a value in every row."""
+        return tuple(field.name for field in self.schema if not field.nullable)
+
+
+def _schema(required: dict[str, pa.DataType], nullable: dict[str, pa.DataType]) -> pa.Schema:
+    by_hub = {"received_at": INSTANT, "clock_off_s": pa.float32()}
+    return pa.schema(
+        [pa.field(name, kind, nullable=False) for name, kind in required.items()]
+        + [pa.field(name, kind) for name, kind in (nullable | by_hub).items()]
+    )
+
+
+_TEXT, _SHARE, _COUNT = pa.string(), pa.float32(), pa.uint16()
+
+SUMMARIES = LakeTable(
+    "summaries",
+    _schema(
+        {"node": _TEXT, "minute": INSTANT, "boot_id": _TEXT},
+        {
+            "uptime_s": pa.float32(),
+            "cores": pa.uint16(),
+            "covered_s": pa.float32(),
+            "busiest_core": pa.uint16(),
+            "busiest_share": _SHARE,
+            "busiest_state": _TEXT,
+            "busy_share": _SHARE,
+            "kernel_share": _SHARE,
+            "stall_s": pa.float32(),
+            "longest_stall_s": pa.float32(),
+            "ksoftirqd_wait_s": pa.float32(),
+            "runqueue_wait_s": pa.float32(),
+            "pressure_cpu": _SHARE,
+            "pressure_memory": _SHARE,
+            "pressure_io": _SHARE,
+            "memcgs_tracked": pa.uint32(),
+            "memcgs_dying": pa.uint32(),
+            "cgroups_made": pa.uint32(),
+            "cgroups_leaked": pa.uint32(),
+            "nic_timeouts": _COUNT,
+            "nic_resets": _COUNT,
+            "throttled_s": pa.float32(),
+            "reclaim_share": _SHARE,
+            "unit_restarts": _COUNT,
+            "container_restarts": _COUNT,
+            "oom_kills": _COUNT,
+            "incidents": _COUNT,
+            "cost_per_zombie_us": pa.float32(),
+            "lost_s": pa.float32(),
+            "recorder_cpu": _SHARE,
+            "dropped_minutes": pa.uint32(),
+        },
+    ),
+    time="minute",
+    key=("node", "minute", "boot_id"),
+    hourly=True,
+    changing=("minute", "uptime_s", "received_at"),
+)
+
+ATTRIBUTES = LakeTable(
+    "attributes",
+    _schema({"node": _TEXT, "at": INSTANT, "key": _TEXT}, {"value": _TEXT}),
+    time="at",
+    key=("node", "at", "key"),
+)
+
+INCIDENTS = LakeTable(
+    "incidents",
+    _schema(
+        {"node": _TEXT, "at": INSTANT, "id": _TEXT},
+        {
+            "until": INSTANT,
+            "cause": _TEXT,
+            "severity": _TEXT,
+            "confidence": pa.float32(),
+            "core": pa.int32(),
+            "function": _TEXT,
+            "process": _TEXT,
+            "culprit": _TEXT,
+            "leaker": _TEXT,
+            "lost_core_s": pa.float32(),
+            "summary": _TEXT,
+            "finding": _TEXT,
+            "bundle": _TEXT,
+        },
+    ),
+    time="at",
+    key=("node", "id"),
+)
+
+JOBS = LakeTable(
+    "jobs",
+    _schema({"node": _TEXT, "at": INSTANT, "job": _TEXT}, {"kind": _TEXT, "reason": _TEXT, "source": _TEXT}),
+    time="at",
+    key=("node", "at", "job", "kind"),
+)
+
+TABLES = {table.name: table for table in (SUMMARIES, ATTRIBUTES, INCIDENTS, JOBS)}
+# Not a table: incident bundles, bundles/node=<hash>/<id>.exhume.zip.
+BUNDLES = "bundles"

@@ -1,0 +1,115 @@
+"""The tokens of a hub: one a node, stored as hashes, added and revoked while the hub runs."""
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from exhume.fleet.batch import is_node_name
+from exhume.model.errors import ExhumeError, UsageError
+from exhume.model.ownership import PRIVATE_DIRECTORY, PRIVATE_FILE
+
+_VERSION = 1
+_FILE, _LOCK = "tokens.json", "tokens.lock"
+_PREFIX = "exf_"
+# How often a hub looks whether the file changed: a revoked token is refused after this long.
+LOOK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeToken:
+    """The token of a node. 256 random bits need no slow hash: there is nothing to guess."""
+
+    node: str
+    sha256: str
+    added_at: int
+
+
+class Tokens:
+    """The tokens in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path, self._directory = directory / _FILE, directory
+        self._nodes: dict[str, str] = {}
+        self._changed: tuple[int, int] | None = None
+        self._looked = float("-inf")
+
+    def add(self, node: str) -> str:
+        """A token for a node, which is nowhere else; one that it had is not valid any more. Raises UsageError."""
+        if not is_node_name(node):
+            raise UsageError(f"{node!r} is not the name of a node: letters, digits and . _ - : @, 253 at most")
+        token = _PREFIX + secrets.token_urlsafe(32)
+        with self._changing() as known:
+            known[node] = NodeToken(node, _hash(token), int(time.time()))
+        return token
+
+    def revoke(self, node: str) -> bool:
+        """Whether there was one."""
+        with self._changing() as known:
+            return known.pop(node, None) is not None
+
+    def listed(self) -> list[NodeToken]:
+        return sorted(self._read().values(), key=lambda each: each.node)
+
+    def node_of(self, token: str) -> str | None:
+        """The node that a token belongs to; None for one that is not valid."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self._refresh()
+        return self._nodes.get(_hash(token))
+
+    def _refresh(self) -> None:
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            self._nodes, self._changed = {}, None
+            return
+        changed = status.st_mtime_ns, status.st_ino
+        if changed != self._changed:
+            self._nodes = {each.sha256: each.node for each in self._read().values()}
+            self._changed = changed
+
+    def _read(self) -> dict[str, NodeToken]:
+        try:
+            found = json.loads(self._path.read_text())
+            if found["version"] != _VERSION:
+                raise ValueError("another version")
+            return {each["node"]: NodeToken(**each) for each in found["tokens"]}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ExhumeError(f"the tokens in {self._path} can't be read: {error}; restore the file") from error
+
+    @contextmanager
+    def _changing(self) -> "Iterator[dict[str, NodeToken]]":
+        """One change at a time; the file is replaced as a whole."""
+        try:
+            self._directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            lock = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                known = self._read()
+                yield known
+                staged = self._path.with_suffix(".new")
+                fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
+                with os.fdopen(fd, "w") as file:
+                    json.dump({"version": _VERSION, "tokens": [asdict(each) for each in known.values()]}, file)
+                    file.flush()
+                    os.fsync(fd)
+                staged.replace(self._path)
+            finally:
+                os.close(lock)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ExhumeError(f"the tokens in {self._path} can't be changed: {reason}") from error
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,0 +1,167 @@
+"""Queries give the same answer of all files at once and of parts of them."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.fleet.lakes import minutes, plan, planted, window, write_rows
+
+from exhume.fleet.engines import ask
+from exhume.fleet.engines.files import LakeFiles, list_files, newest_date
+from exhume.fleet.engines.local import LocalEngine, connect, merge, ordered, select
+from exhume.fleet.engines.ray import LEAST_BYTES, run_merge, run_part, shares, split
+from exhume.fleet.lake import Lake, LakeError
+from exhume.fleet.queries import COURSE, EPISODES, FAILURES, FINDINGS, VALUES, Query, step_micros
+from exhume.fleet.schema import SUMMARIES
+from exhume.model.errors import NoData, UsageError
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return opened(planted(tmp_path_factory.mktemp("engine") / "lake", plan(60, 0.5, seed=2)).directory)
+
+
+def opened(directory: Path) -> Lake:
+    return Lake.open(str(directory), make=False)
+
+
+QUERIES = {
+    "course": (COURSE, {"step": step_micros(window(0.5))}),
+    "values": (VALUES, {}),
+    "episodes": (EPISODES, {}),
+    "findings": (FINDINGS, {"cause": "zombie-memcgs"}),
+    "failures": (FAILURES, {}),
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_parts_merge_to_the_whole(lake: Lake, name: str):
+    query, values = QUERIES[name]
+    made = query.within(window(20), **values)
+    files = list_files(lake, query.table, window(20))
+    engine = LocalEngine(2)
+    [whole] = engine.run([(made, files)])
+    engine.close()
+    assert whole.rows.num_rows and not whole.unread
+    connection = connect(1)
+    parts = [
+        table for place in range(len(files)) for table in select(connection, made, files.part(place, place + 1))[0]
+    ]
+    assert len(parts) == len(files)
+    merged = merge(connection, made, parts[::-1])
+    assert ordered(connection, made, [merged]).to_pylist() == whole.rows.to_pylist()
+    # As the tasks of a cluster do it: the rows of some nodes are merged here, those of others there.
+    tasks = [run_part(made, files.part(place, place + 1), 3) for place in range(len(files))]
+    assert all(task[0] == () for task in tasks)
+    merges = [run_merge(made, *(task[1 + each] for task in tasks)) for each in range(3)]
+    assert ordered(connection, made, merges).to_pylist() == whole.rows.to_pylist()
+
+
+def test_rows_are_split_by_node():
+    rows = pa.table({"node": [f"n{number % 7}" for number in range(100)] + [None], "value": list(range(101))})
+    parts = split(rows, 4)
+    assert sorted(value for part in parts for value in part["value"].to_pylist()) == list(range(101))
+    names = [set(part["node"].to_pylist()) for part in parts]
+    assert sum(map(len, names)) == 8, "each node is in one part"
+    # Wherever it is split: names decide, not the order of rows.
+    assert [set(part["node"].to_pylist()) for part in split(rows.take(list(range(100, -1, -1))), 4)] == names
+    assert split(rows, 1) == [rows]
+
+
+def test_an_answer_without_files_has_its_columns():
+    connection = connect(1)
+    for query, values in QUERIES.values():
+        made = query.within(window(1), **values)
+        assert "node" in merge(connection, made, []).column_names
+
+
+def test_values_that_are_pushed_again_are_left_out(tmp_path: Path):
+    def row(ago: float, value: str | None) -> dict[str, object]:
+        return {"node": "a", "at": ago, "key": "image", "value": value}
+
+    write_rows(tmp_path, "attributes", [row(900, "x"), row(800, "x"), row(700, None)], "one")
+    write_rows(tmp_path, "attributes", [row(600, None), row(500, "y"), row(400, "x")], "two")
+    files = list_files(opened(tmp_path), VALUES.table, window(1))
+    engine = LocalEngine(1)
+    rows = engine.run([(VALUES.within(window(1)), files)])[0].rows.to_pylist()
+    engine.close()
+    assert [each["value"] for each in rows] == ["x", None, "y", "x"]
+
+
+def test_the_newest_count_of_a_step_is_taken(tmp_path: Path):
+    rows = [
+        {**each, "memcgs_dying": dying} for each, dying in zip(minutes("a", 180, 120, 60), (5, None, 9), strict=True)
+    ]
+    write_rows(tmp_path, "summaries", rows[2:], "late")
+    write_rows(tmp_path, "summaries", rows[:2], "early")
+    engine = LocalEngine(1)
+    query = COURSE.within(window(1), step=86_400_000_000)
+    [found] = ask(engine, opened(tmp_path), [(query, window(1))])[0].rows.to_pylist()
+    engine.close()
+    assert (found["dying"], found["minutes"]) == (9, 3)
+
+
+def test_files_are_chosen_by_their_partitions(lake: Lake):
+    some = list_files(lake, SUMMARIES, window(2 / 24))
+    # Those of two hours, and of two before for nodes whose clock is behind.
+    assert len(some) == 4
+    assert all(name.endswith(".parquet") for name in some.paths)
+    assert newest_date(lake, SUMMARIES) == "2026-03-08"
+
+
+def test_a_lake_that_is_not_there():
+    with pytest.raises(NoData):
+        Lake.open("/nonexistent/lake", make=False)
+    with pytest.raises(UsageError):
+        Lake.open("ftp://somewhere/lake", make=False)
+
+
+def test_files_that_were_replaced_are_looked_for_again(tmp_path: Path):
+    path = write_rows(tmp_path, "summaries", minutes("a", 180, 120), "old")
+    query = COURSE.within(window(1), step=86_400_000_000)
+
+    class Compacting(LocalEngine):
+        """A compaction replaces the file between listing and reading, the first time."""
+
+        def run(self, asked):
+            if path.exists():
+                path.rename(path.with_name("compact-1.parquet"))
+            return super().run(asked)
+
+    engine = Compacting(1)
+    [answer] = ask(engine, opened(tmp_path), [(query, window(1))])
+    engine.close()
+    assert (answer.unread, answer.rows["minutes"].to_pylist()) == ((), [2])
+
+
+def test_a_lake_that_is_gone_while_it_is_read_is_an_error_and_no_answer(tmp_path: Path):
+    lake = tmp_path / "lake"
+    write_rows(lake, "summaries", minutes("a", 180, 120))
+
+    class Unmounting(LocalEngine):
+        def run(self, asked):
+            if lake.exists():
+                lake.rename(tmp_path / "elsewhere")
+            return super().run(asked)
+
+    engine = Unmounting(1)
+    with pytest.raises((LakeError, NoData)):
+        ask(engine, opened(lake), [(COURSE.within(window(1), step=86_400_000_000), window(1))])
+    engine.close()
+
+
+def test_shares_are_of_about_the_same_size():
+    sizes = tuple([LEAST_BYTES] * 20 + [1] * 50)
+    somewhere = Lake.open("/", make=False)
+    files = LakeFiles(somewhere, tuple(f"{place}" for place in range(70)), sizes)
+    parts = list(shares(files, 8))
+    assert sum(map(len, parts)) == 70 and len(parts) <= 8
+    assert [path for part in parts for path in part.paths] == list(files.paths)
+    assert list(shares(LakeFiles(somewhere, (), ()), 4)) == []
+
+
+def test_queries_fill_in_texts_without_ending_them():
+    query = Query(SUMMARIES, ("node",), "SELECT '{name}'", "SELECT {since}", "")
+    made = query.within(window(1), name="a'b{c}")
+    assert made.select == "SELECT 'a''b{c}'"
+    assert connect(1).execute(made.select).fetchone() == ("a'b{c}",)
