@@ -1,0 +1,37 @@
+"""The page's server as a child process: it meets its parent only in the recording, and ends with it."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from exhume.model.isolation import isolated_environment, isolated_python
+from exhume.model.settings import LOG, LogTarget
+
+
+@contextmanager
+def page_process(
+    directory: Path, listen: str, log: LogTarget, *, captured: bool, open_browser: bool
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Serve the page of a directory in a process of its own, without privileges. `captured`: what it prints, its
+    address first, is for the caller to read."""
+    command = isolated_python("exhume.cli.page", os.fspath(directory), listen)
+    # An own session: Ctrl-C is for the parent, which ends the server once it is done.
+    page = subprocess.Popen(
+        [*command, "--open"] if open_browser else command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE if captured else None,
+        stderr=subprocess.STDOUT if captured else None,
+        start_new_session=True,
+        env={**isolated_environment(), LOG.variable: log.level if log.file is None else f"{log.level}:{log.file}"},
+    )
+    try:
+        yield page
+    finally:
+        # The server ends when this pipe does, also after kill -9 of the parent.
+        assert page.stdin is not None
+        page.stdin.close()
+        page.wait()
+        if page.stdout is not None:
+            page.stdout.close()
