@@ -1,4 +1,5 @@
-"""The page becomes part of whatever is built: a wheel, a source archive, an installation by link."""
+"""The page becomes part of whatever is built: a wheel, a source archive, an installation by link. Man pages and
+completions (`make share`) become part of a wheel, where they were generated."""
 
 import sys
 from pathlib import Path
@@ -24,3 +25,8 @@ class PageHook(BuildHookInterface[Any]):
             page.build(Path(self.root))
         except page.PageError as error:
             sys.exit(f"error: {error}")
+        # They are generated from the parser, which needs all dependencies of the program: not in every build.
+        share = Path(self.root) / "share"
+        if self.target_name == "wheel" and version == "standard":
+            files = sorted(path for path in share.rglob("[!.]*") if path.is_file())
+            build_data["shared_data"] = {str(file): f"share/{file.relative_to(share)}" for file in files}

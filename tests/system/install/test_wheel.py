@@ -9,11 +9,11 @@ from email import message_from_string
 from urllib.request import urlopen
 
 import pytest
-from tests.system.install.program import clean_environment, run, runtime_requirements
+from tests.system.install.program import build_wheel, clean_environment, run, runtime_requirements
 
 from exhume import __version__
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cgroups")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("services")]
 
 
 def test_the_wheel_is_pure_python_with_the_page_and_one_version(wheel):
@@ -27,6 +27,14 @@ def test_the_wheel_is_pure_python_with_the_page_and_one_version(wheel):
     assert "exhume = exhume.cli.main:run" in entry
     assert not [name for name in names if name.endswith((".so", ".c", ".node"))]
     assert "exhume/present/web/static/index.html" in names
+    share = f"exhume-{__version__}.data/data/share/"
+    shared = {name.removeprefix(share) for name in names if name.startswith(share)}
+    assert {"bash-completion/completions/exhume", "zsh/site-functions/_exhume"} <= shared
+    assert {"fish/vendor_completions.d/exhume.fish", "man/man1/exhume.1", "man/man1/exhume-diagnose.1"} <= shared
+
+
+def test_the_same_sources_give_the_same_bytes(wheel, tmp_path):
+    assert build_wheel(tmp_path).read_bytes() == wheel.read_bytes()
 
 
 def test_only_what_runs_the_program_is_installed():
