@@ -139,8 +139,8 @@ def _compared(peer: FlameScope, data: Both, rounds: int, cores: int) -> list[Row
     ours, theirs = _exhume(data), _flamescope(peer, data)
     our_times, their_times = Times(), Times()
     for last in (number == rounds - 1 for number in range(rounds)):
-        _one_start(ours, our_times, data.windows(), last)
-        _one_start(theirs, their_times, data.windows(), last)
+        one_start(ours, our_times, data.windows(), last)
+        one_start(theirs, their_times, data.windows(), last)
     _check(ours, theirs, data)
     of = f"{data.seconds} s as of {cores} cores"
     text_bytes = data.script.stat().st_size
@@ -218,7 +218,7 @@ def _flamescope(peer: FlameScope, data: Both) -> Server:
     )
 
 
-def _one_start(server: Server, times: Times, windows: range, last: bool) -> None:
+def one_start(server: Server, times: Times, windows: range, last: bool) -> None:
     """One start and its first answers: the heatmap, then a flame graph; the last time, more of both."""
     draw = random.Random(len(times.start))
     server.forget()

@@ -45,7 +45,10 @@ class Perf:
         self._base = [need("perf"), "--buildid-dir", str(self.cache)]
 
     def record(self, name: str, *flags: str, seconds: float = 1.5) -> Path:
+        """A recording of the load; the same file for all tests that give it the same name."""
         path = self.directory / name
+        if path.exists():
+            return path
         load = [sys.executable, "-c", LOAD, str(seconds)]
         if "-" in flags:
             with path.open("wb") as output:

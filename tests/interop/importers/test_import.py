@@ -8,6 +8,7 @@ from itertools import permutations
 import pyarrow as pa
 import pytest
 from tests.interop.importers.made_up import START, imported, mpstat_text, put, script
+from tests.interop.importers.perf_file import perf_file
 
 from exhume.cli.main import main
 from exhume.interop.importers import timeline
@@ -46,6 +47,7 @@ def parts(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_order_and_grouping_of_files_make_no_difference(tmp_path, parts):
     _, together = imported(tmp_path, *parts, directory="together")
     expected = content_of(together)
@@ -194,6 +196,16 @@ def test_command_reports_and_exits(tmp_path, parts, capsys):
     assert main(["import", str(parts[0]), "--json", *start]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["version"], report["complete"], report["files"][0]["known"]) == (1, True, True)
+    # What the source could not know is printed, and is in the JSON.
+    bare = put(tmp_path, "bare.data", perf_file(samples=20, copied=bytes(64)))
+    assert main(["import", str(bare), "--json", *start[:-1], str(tmp_path / "bare")]) == 0
+    (file,) = json.loads(capsys.readouterr().out)["files"]
+    missing = {each["source"]: each for each in file["missing"]}
+    assert missing["user stacks"]["remedy"] == "record with --call-graph fp"
+    assert main(["import", str(bare), *start[:-1], str(tmp_path / "printed")]) == 0
+    said = capsys.readouterr().err
+    for each in missing.values():
+        assert f"no {each['source']}: {each['reason']}; {each['remedy']}" in said
     bad = put(tmp_path, "bad", b"\x00\x01\x02")
     assert main(["import", str(bad), str(tmp_path / "absent"), *start]) == 2
     said = capsys.readouterr().err

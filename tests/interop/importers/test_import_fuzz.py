@@ -1,8 +1,12 @@
-"""Whatever is in a file: an import ends with an error or with what is left out, in bounded time and memory."""
+"""Whatever is in a file: an import ends with an error or with what is left out, in bounded time and memory.
+
+Longer with EXHUME_FUZZ_SECONDS (for each kind of file); another sequence with EXHUME_FUZZ_SEED.
+"""
 
 import contextlib
 import gzip
 import json
+import os
 import random
 import resource
 import time
@@ -14,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.interop.importers.made_up import START, mpstat_text, pprof_bytes, put, script
 from tests.interop.importers.perf_file import perf_file
-from tests.parts import examples, quick
+from tests.parts import address_space, examples, quick
 
 from exhume.interop.importers.files import InputFile
 from exhume.interop.importers.form import FileSummary, ReadOptions, Unreadable
@@ -23,6 +27,10 @@ from exhume.interop.importers.importer import ImportRequest, import_files
 from exhume.interop.importers.spool import Intake, Spool
 from exhume.model.clock import NANOS
 
+SECONDS = float(os.environ.get("EXHUME_FUZZ_SECONDS", "0"))
+SEED = os.environ.get("EXHUME_FUZZ_SEED", "20261117")
+# Of each kind of file, at least.
+CASES = 100
 LONGEST_S = 10.0
 MOST_BYTES = 600 << 20
 SPEEDSCOPE = {
@@ -108,9 +116,7 @@ def survives(tmp_path: Path, content: bytes) -> None:
 def bounded_memory():
     """A parser that asks for more gets MemoryError, which fails the test."""
     before = resource.getrlimit(resource.RLIMIT_AS)
-    with Path("/proc/self/statm").open() as statm:
-        now = int(statm.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + MOST_BYTES, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (address_space() + MOST_BYTES, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_AS, before)
 
@@ -130,8 +136,12 @@ def test_cut_off_anywhere(tmp_path, name):
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_mutated(tmp_path, name):
-    chance = random.Random(f"20261117 {name}")
-    for _ in range(20 if quick() else 100):
+    began = time.monotonic()
+    case = 0
+    while case < (CASES // 5 if quick() else CASES) or time.monotonic() - began < SECONDS:
+        case += 1
+        # A failure's case can be repeated by its number alone.
+        chance = random.Random(f"{SEED} {name} {case}")
         content = bytearray(SEEDS[name])
         for _ in range(chance.choice((1, 1, 2, 4, 16))):
             at = chance.randrange(len(content))
@@ -171,6 +181,7 @@ def test_endless_nesting(tmp_path):
     survives(tmp_path, b"\x0a\x00" + b"\x0b" * 100_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packing", ["gzip", "zstd"])
 def test_decompression_bombs(tmp_path, packing):
     for content in (bytes(80 << 20), b"a 1/1 [000] 1.000000: 1 cpu-clock: \n\n" * (1 << 19)):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.interop.importers.made_up import imported
+from tests.parts import missing
 
 from exhume.interop.importers.files import InputFile
 from exhume.interop.importers.form import FileSummary, NoWallTime, ReadOptions, SampleBatch, StackBook, Unreadable
@@ -103,6 +104,10 @@ FLAGS = {
 }
 
 
+# Of the whole host, as most record it.
+SHORT = ("short.data", "-a", "-g", "-N", "-F", "997")
+
+
 @pytest.mark.parametrize("name", FLAGS)
 def test_equals_perf_script_sample_by_sample(perf, name):
     path = perf.record(f"{name}.data", *FLAGS[name])
@@ -128,6 +133,45 @@ def test_equals_perf_script_sample_by_sample(perf, name):
     assert named > 1000
 
 
+@pytest.mark.parametrize("flags", [(), ("-z",)])
+def test_directories_of_threads_are_read_as_one(perf, tmp_path, flags):
+    path = perf.record("threads", "-a", "-g", "-F", "997", "-N", "--threads", *flags)
+    if not path.is_dir():
+        missing("a perf with record --threads")
+    expected = perf.expected(path, "cpu-clock")
+    spool, intake = taken(path / "data", perf.cache)
+    assert not list(intake.left_out)
+    assert sorted(sample[:5] for sample in spool.samples) == sorted(
+        (each.time, each.cpu, each.pid, each.tid, each.comm) for each in expected
+    )
+    assert [sample[0] for sample in spool.samples] == sorted(sample[0] for sample in spool.samples)
+    assert len(expected) > 500
+    result, _ = imported(tmp_path, path, read=ReadOptions(cache=perf.cache))
+    assert result.complete
+    (file,) = result.files
+    assert file.rows["samples"] == len(expected)
+    # One of its files alone is none.
+    alone = tmp_path / "data"
+    shutil.copyfile(path / "data", alone)
+    with pytest.raises(Unreadable, match="the others are not there"):
+        taken(alone, perf.cache)
+    shutil.rmtree(path)
+
+
+def test_stacks_that_were_copied_for_unwinding_are_counted(perf):
+    path = perf.record("dwarf.data", "-a", "--call-graph", "dwarf,4096", "-F", "197", "-N", seconds=0.5)
+    heads = re.findall(r"\[(\d+)\] +(\d+)\.(\d{9}):", perf.script(path, "--ns", "-G", "-F", "cpu,time"))
+    spool, intake = taken(path, perf.cache)
+    assert not list(intake.left_out)
+    found = [(sample[1], sample[0]) for sample in spool.samples]
+    assert found == [(int(cpu), int(s) * 10**9 + int(f)) for cpu, s, f in heads]
+    reasons = {source: reason for source, reason, _ in intake.summary.missing}
+    assert f"{len(found):,} samples" in reasons["user stacks"]
+    # What ran is known all the same, and the kernel's part of the stack.
+    assert all(sample[5] for sample in spool.samples)
+    assert max(len(sample[5]) for sample in spool.samples) > 3
+
+
 def test_recordings_without_cores_say_so(perf):
     path = perf.record("alone.data", "-g", "-F", "997", "-N")
     spool, intake = taken(path, perf.cache)
@@ -141,7 +185,7 @@ def test_recordings_without_cores_say_so(perf):
 
 
 def test_names_forks_weights_and_other_events(perf):
-    path = perf.record("tasks.data", *FLAGS["several-events"])
+    path = perf.record("several-events.data", *FLAGS["several-events"])
     spool, intake = taken(path, perf.cache)
     comms = {sample[4] for sample in spool.samples}
     assert {"two words 7", "ls"} <= comms
@@ -163,7 +207,7 @@ def test_wall_time_is_the_clock_data_or_asked_for(perf):
     assert first is not None
     stamp = subprocess.run(["date", "-d", first[1], "+%s"], capture_output=True, text=True, check=True).stdout
     assert spool.samples[0][0] // 1000 == int(stamp) * 10**6 + int(first[2])
-    plain = perf.record("no-clock.data", "-a", "-g", "-N", "-F", "497", seconds=0.5)
+    plain = perf.record(*SHORT, seconds=0.5)
     with pytest.raises(NoWallTime):
         taken(plain, perf.cache, offset=None)
 
@@ -192,7 +236,7 @@ def test_symbols_of_elsewhere_are_not_made_up(perf, tmp_path):
 
 
 def test_a_kernel_that_moved_is_found_again(perf, tmp_path):
-    path = perf.record("moved.data", "-a", "-g", "-N", "-F", "497", seconds=0.5)
+    path = perf.record(*SHORT, seconds=0.5)
     shift = 0x1000000
     lines = Path("/proc/kallsyms").read_text().splitlines()
     moved = tmp_path / "System.map"
@@ -214,7 +258,7 @@ def test_foreign_byte_order_is_refused_in_a_sentence(tmp_path):
 
 
 def test_what_is_cut_off_is_counted_and_the_rest_kept(perf, tmp_path):
-    path = perf.record("whole.data", "-a", "-g", "-N", "-F", "997", seconds=0.5)
+    path = perf.record(*SHORT, seconds=0.5)
     whole, _ = taken(path, perf.cache)
     content = path.read_bytes()
     half = tmp_path / "half.data"

@@ -1,12 +1,15 @@
 """The text of perf script: every shape that it has, and the same samples as perf.data has."""
 
 import gzip
+import re
 import subprocess
 
 import pyarrow as pa
 import pytest
 from tests.interop.importers.made_up import STACK, START, imported, put, script
 
+from exhume.interop.importers import importer, perf_script
+from exhume.interop.importers.files import InputFile
 from exhume.interop.importers.form import FileSummary, ReadOptions
 from exhume.interop.importers.perf_script import ScriptReader, first_boot_time, looks_like_script
 from exhume.interop.importers.spool import Intake
@@ -166,6 +169,43 @@ def test_foreign_lines_are_named_and_the_rest_kept(tmp_path):
     assert recording.read("samples").num_rows == 40
 
 
+def test_usual_lines_are_read_as_any_others_are(tmp_path):
+    text = script(range(3)).replace("tool", "my tool", 7)
+    usual, _ = parsed(tmp_path, text)
+    # One sample with other fields, and all of them are taken apart one by one.
+    all_ways, _ = parsed(tmp_path, text + "tool 7/7 [000] K 2000.000000: 100000000 cpu-clock: \n" + STACK + "\n")
+    assert len(usual) == 60
+    assert all_ways[:-1] == usual
+
+
+def test_parts_of_a_text_are_the_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(importer, "_WORTH_SHARING", 10_000)
+    head = "# hostname : node-7\n#\n"
+    text = re.sub(r": +\d+ cpu-clock", ": cpu-clock", script(range(20), hz=7).replace("7/7 ", "0/0 ", 30))
+    path = put(tmp_path, "s", head + text + "what is this?\n\n")
+    alone, one = imported(tmp_path, path, directory="one", processes=1)
+    shared, several = imported(tmp_path, path, directory="several", processes=4)
+    assert len(perf_script.cut_points(InputFile(path), 4)) == 3
+    assert shared.files[0].rows == alone.files[0].rows == {"samples": 280}
+    assert shared.files[0].left_out == alone.files[0].left_out
+    assert several.facts == one.facts
+    for table in ("samples", "stacks", "frames", "cpu", "sampling", "processes"):
+        rows = [each.read(table) for each in (one, several)]
+        keys = [(name, "ascending") for name in rows[0].schema.names if name != "frames"]
+        assert rows[0].num_rows
+        assert rows[0].sort_by(keys).equals(rows[1].sort_by(keys)), table
+
+
+def test_a_known_text_is_read_in_none_of_its_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(importer, "_WORTH_SHARING", 10_000)
+    path = put(tmp_path, "s", script(range(20), hz=7) + "what is this?\n\n")
+    for known in (False, True):
+        result, recording = imported(tmp_path, path, processes=4)
+        (file,) = result.files
+        assert (file.known, result.complete, file.rows) == (known, known, {} if known else {"samples": 280})
+    assert recording.read("samples").num_rows == 280
+
+
 def test_recognised_by_its_lines():
     assert looks_like_script(script(range(1)).encode())
     assert not looks_like_script(b"[   12.345678] usb 1-1: new device\n")
@@ -197,9 +237,7 @@ def test_text_and_data_of_one_recording_are_the_same(perf, tmp_path):
 @pytest.mark.needs("perf")
 @pytest.mark.parametrize("flags", [("-G",), ("--show-task-events",), ("-F", "comm,tid,time,ip,sym")])
 def test_what_perf_prints_with_other_flags(perf, tmp_path, flags):
-    path = perf.directory / "flags.data"
-    if not path.exists():
-        perf.record("flags.data", "-a", "-g", "-N", "-F", "197", seconds=0.5)
+    path = perf.record("flags.data", "-a", "-g", "-N", "-F", "197", seconds=0.5)
     text = perf.script(path, *flags)
     rows, intake = parsed(tmp_path, text)
     assert not list(intake.left_out)

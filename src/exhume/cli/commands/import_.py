@@ -89,6 +89,8 @@ def _report(result: ImportResult, directory: Path, options: Namespace) -> None:
                         f"  also has {count:,} samples of {name}: import them apart with --event {name} --dir OTHER"
                     )
                 )
+        for source, reason, remedy in file.missing:
+            say(visible(f"  no {source}: {reason}; {remedy}"))
         for problem in file.left_out[:_LISTED]:
             say(f"  left out: {_problem(file, problem)}")
         if file.error is not None:
@@ -121,6 +123,7 @@ def _as_json(result: ImportResult, directory: Path) -> dict[str, object]:
                 "known": file.known,
                 "rows": file.rows,
                 "others": file.others,
+                "missing": [dict(zip(("source", "reason", "remedy"), each, strict=True)) for each in file.missing],
                 "left_out": [described(each) for each in file.left_out],
                 "error": None if file.error is None else described(file.error),
             }

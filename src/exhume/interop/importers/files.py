@@ -16,6 +16,7 @@ from exhume.interop.importers.form import Unreadable
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 HEAD_BYTES = 64 << 10
+_FIRST_PART = "data"
 _CHUNK = 1 << 20
 # A text of stacks shrinks to a thirtieth; what unpacks to more than this many times its size is made to fill memory or
 # time, not to be read. Small files may be of one repeated line.
@@ -25,11 +26,12 @@ MAX_LINE = 1 << 20
 
 
 class InputFile:
-    """A regular file. Raises Unreadable where it can't be opened."""
+    """A regular file, or from where to where of one, which `span` says. Raises Unreadable where it can't be opened."""
 
-    def __init__(self, path: Path, name: str | None = None) -> None:
+    def __init__(self, path: Path, name: str | None = None, span: tuple[int, int] | None = None) -> None:
         self.path = path
         self.name = name or str(path)
+        self.span = span
         try:
             status = path.stat()
         except OSError as error:
@@ -38,8 +40,16 @@ class InputFile:
             raise Unreadable("not a regular file")
         self.size = status.st_size
         self.mtime_ns = status.st_mtime_ns
+        self.uid = status.st_uid
         self.packing = _packing(self._begin(4))
         self.head = self._begin(HEAD_BYTES) if not self.packing else self._unpacked_head()
+        #: The files that belong to the first one of a directory of perf record --threads.
+        self.parts = [InputFile(part) for part in _parts_of(path)] if path.name == _FIRST_PART else []
+
+    @property
+    def whole_size(self) -> int:
+        """The bytes of the file and of its parts."""
+        return self.size + sum(part.size for part in self.parts)
 
     def open(self) -> IO[bytes]:
         """The bytes of the file as they are."""
@@ -50,6 +60,8 @@ class InputFile:
 
     def open_unpacked(self) -> IO[bytes]:
         """The bytes of the file, unpacked where it is compressed. Reading raises Unreadable for damaged ones."""
+        if self.span is not None:
+            return io.BufferedReader(_Span(self.open(), *self.span), _CHUNK)
         if not self.packing:
             return self.open()
         return io.BufferedReader(_Unpacked(self.open(), self.packing, self.size), _CHUNK)
@@ -57,9 +69,10 @@ class InputFile:
     def digest(self) -> str:
         """The hash of its content: by this a file is known again."""
         found = hashlib.blake2b(digest_size=16)
-        with self.open() as file:
-            while content := file.read(_CHUNK):
-                found.update(content)
+        for each in (self, *self.parts):
+            with each.open() as file:
+                while content := file.read(_CHUNK):
+                    found.update(content)
         return found.hexdigest()
 
     def _begin(self, size: int) -> bytes:
@@ -69,6 +82,12 @@ class InputFile:
     def _unpacked_head(self) -> bytes:
         with self.open_unpacked() as file:
             return file.read(HEAD_BYTES)
+
+
+def _parts_of(first: Path) -> list[Path]:
+    """The files of the threads (tools/perf/util/data.c, perf_data__open_dir)."""
+    found = [each for each in first.parent.glob(f"{_FIRST_PART}.*") if each.suffix[1:].isdecimal() and each.is_file()]
+    return sorted(found, key=lambda each: int(each.suffix[1:]))
 
 
 def _packing(head: bytes) -> str:
@@ -107,6 +126,28 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
 
+class _Span(io.RawIOBase):
+    """The bytes of a file from one offset to another."""
+
+    def __init__(self, file: IO[bytes], begin: int, end: int) -> None:
+        self._file = file
+        self._left = end - begin
+        file.seek(begin)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "memoryview[int]") -> int:  # type: ignore[override]
+        content = self._file.read(min(len(buffer), self._left))
+        self._left -= len(content)
+        buffer[: len(content)] = content
+        return len(content)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 def chunks(file: IO[bytes] | io.RawIOBase, size: int = 8 << 20) -> Iterator[tuple[int, bytes]]:
     """Whole lines of a text, many at a time, each with its offset. A line beyond MAX_LINE raises Unreadable."""
     rest = b""
@@ -136,6 +177,11 @@ def expand(paths: list[str], spooled_stdin: Path) -> Iterator[tuple[str, Path]]:
             continue
         path = Path(text)
         if path.is_dir():
+            first = path / _FIRST_PART
+            if first.is_file() and first.with_suffix(".0").is_file():
+                # Of perf record --threads: one recording.
+                yield text, first
+                continue
             inside = sorted(each for each in path.iterdir() if not each.name.startswith("."))
             yield from ((str(each), each) for each in inside if not each.is_dir())
         else:

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.stack_table import is_idle, stack_id
-from exhume.collect.symbols.frame import KERNEL, USER, Frame, make_frame
+from exhume.collect.perf.idle import is_idle
+from exhume.collect.symbols.frame import KERNEL, USER, Frame, make_frame, stack_id
 
 I64Array = npt.NDArray[np.int64]
 U64Array = npt.NDArray[np.uint64]
@@ -109,6 +109,24 @@ class FileSummary:
     needs_start: bool = False
     known: bool = False
 
+    def merge(self, other: "FileSummary") -> None:
+        """Take in what was found in another part of the same file."""
+        self.origin.merge(other.origin)
+        for family, (since, until) in other.spans.items():
+            known = self.spans.get(family, (since, until))
+            self.spans[family] = (min(since, known[0]), max(until, known[1]))
+        for counts, more in ((self.rows, other.rows), (self.others, other.others)):
+            for name, count in more.items():
+                counts[name] = counts.get(name, 0) + count
+        self.cpus |= other.cpus
+        left_out = LeftOutLog()
+        for each in (*self.left_out, *other.left_out):
+            left_out.add(each.reason, each.offset, each.count)
+        self.left_out = list(left_out)
+        self.missing += [each for each in other.missing if each not in self.missing]
+        self.error = self.error or other.error
+        self.needs_start |= other.needs_start
+
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
@@ -167,7 +185,7 @@ class StackBook:
 def _mode(chain: tuple[Frame, ...]) -> int:
     if chain[-1].kind != KERNEL:
         return USER_MODE
-    return SOFTIRQ_MODE if any(frame.name in _SOFTIRQ for frame in chain) else SYSTEM_MODE
+    return SYSTEM_MODE if _SOFTIRQ.isdisjoint([frame.name for frame in chain]) else SOFTIRQ_MODE
 
 
 @dataclass(frozen=True, slots=True)

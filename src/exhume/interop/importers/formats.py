@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from exhume.interop.importers import folded, kernel_log, perf_script, pprof, speedscope, sysstat
 from exhume.interop.importers.files import InputFile
-from exhume.interop.importers.form import FileSummary, ReadOptions, Unreadable
+from exhume.interop.importers.form import ReadOptions, Unreadable
 from exhume.interop.importers.perf_data.header import FOREIGN_MAGIC, MAGIC, OLD_MAGIC
-from exhume.interop.importers.perf_data.reader import PerfDataReader, read_perf_data
-from exhume.interop.importers.spool import Intake, Spool
+from exhume.interop.importers.perf_data.reader import probe_perf_data, read_perf_data
+from exhume.interop.importers.spool import Intake
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +27,14 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`probe` and `read` raise Unreadable."""
+    """`cut` returns offsets that a file can be cut at, so that about as many parts as it is asked for can be read
+    apart. All raise Unreadable."""
 
     name: str
     matches: Callable[[InputFile], bool]
     read: Callable[[InputFile, Intake, ReadOptions], None]
     probe: Callable[[InputFile], Probe] | None = None
+    cut: Callable[[InputFile, int], list[int]] | None = None
 
 
 def _text(file: InputFile) -> str:
@@ -41,23 +42,18 @@ def _text(file: InputFile) -> str:
     return "" if b"\0" in file.head else file.head.decode("utf-8", "replace")
 
 
-def _probe_perf_data(file: InputFile) -> Probe:
-    reader = PerfDataReader(Intake(Spool(Path(), 60), FileSummary("")), ReadOptions(offset=0))
-    with file.open() as content:
-        return Probe(PERF_DATA, *reader.probe(content, file.size))
-
-
 PERF_DATA: Format = Format(
     "perf.data",
     lambda file: file.head[:8] in (MAGIC, FOREIGN_MAGIC, OLD_MAGIC),
     read_perf_data,
-    _probe_perf_data,
+    lambda file: Probe(PERF_DATA, *probe_perf_data(file)),
 )
 PERF_SCRIPT: Format = Format(
     "perf script",
     lambda file: b"\0" not in file.head[:4096] and perf_script.looks_like_script(file.head),
     perf_script.read_script,
     lambda file: Probe(PERF_SCRIPT, perf_script.first_boot_time(file.head)),
+    perf_script.cut_points,
 )
 KERNEL_LOG: Format = Format(
     "kernel log",

@@ -4,11 +4,12 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from exhume.interop.importers.form import (
     ReadOptions,
     Unreadable,
 )
-from exhume.interop.importers.formats import Probe, recognise
-from exhume.interop.importers.spool import Intake, Spool
+from exhume.interop.importers.formats import Format, Probe, recognise
+from exhume.interop.importers.spool import Intake, Spool, spooled_segments
 from exhume.interop.importers.timeline import (
     GAP,
     IMPORT,
@@ -46,7 +47,6 @@ from exhume.interop.importers.timeline import (
     finish,
     mark,
     segment_number,
-    touched,
 )
 from exhume.model.clock import MILLIS, NANOS
 from exhume.model.errors import RecordingError
@@ -56,7 +56,6 @@ from exhume.model.tables import Losses
 from exhume.model.times import format_moment
 from exhume.store.format.names import IMPORT_STAGING_NAME, LIVE_DIRECTORY
 from exhume.store.read.index import sealed_segments
-from exhume.store.read.recording import Recording
 from exhume.store.write.lock import DirectoryLock, cannot_write
 
 # Below this, another process takes longer to start than it saves.
@@ -150,7 +149,7 @@ def import_files(request: ImportRequest, progress: Progress = lambda stage, shar
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A file to be read."""
+    """A file to be read, or a part of one."""
 
     path: Path
     name: str
@@ -158,6 +157,9 @@ class _Job:
     segment_s: int
     options: ReadOptions
     known: frozenset[str]
+    size: int
+    part: int = 0
+    span: tuple[int, int] | None = None
 
 
 def _import(request: ImportRequest, known: ImportList | None, staging: Path, progress: Progress) -> ImportResult:
@@ -171,24 +173,35 @@ def _import(request: ImportRequest, known: ImportList | None, staging: Path, pro
     offset = _boot_offset(request, [probe for _, _, probe in found])
     options = replace(request.options, offset=offset, start=request.start)
     digests = frozenset(file.digest for file in known.files) if known else frozenset[str]()
+    total = sum(file.whole_size for _, file, _ in found) or 1
+    processes = _processes(request, total)
     jobs = [
-        _Job(file.path, file.name, staging / f"spool{place}", segment_s, options, digests)
+        _Job(file.path, file.name, staging / f"spool{place}", segment_s, options, digests, file.whole_size)
         for place, (_, file, _) in enumerate(found)
     ]
-    total = sum(file.size for _, file, _ in found) or 1
-    with _workers(request, total) as run:
-        summaries: list[FileSummary] = []
+    with _workers(processes) as run:
+        parts = [
+            part
+            for job, (_, file, probe) in zip(jobs, found, strict=True)
+            for part in _parts(job, file, probe, processes // len(jobs))
+        ]
+        by_spool: dict[Path, FileSummary] = {}
         read = 0
-        for (_, file, probe), summary in zip(found, run(_read_one, jobs), strict=True):
-            read += file.size
+        for part, answer in zip(parts, run(_read_one, parts), strict=True):
+            read += part.size
+            progress("reading files", read / total)
+            whole = by_spool.setdefault(part.spool, answer)
+            if whole is not answer:
+                whole.merge(answer)
+            _raise_if_strict(request, whole)
+        summaries = list(by_spool.values())
+        for summary, (_, file, probe) in zip(summaries, found, strict=True):
+            if not summary.spans and not summary.known and summary.error is None:
+                summary.error = LeftOut("nothing in it that can be imported")
             if summary.needs_start and summary.error is not None and probe.length:
                 about = format_moment(file.mtime_ns - probe.length, request.options.zone, digits=0)
                 summary.error.reason += f"; by its last change that was about {about}"
-            progress("reading files", read / total)
-            summaries.append(summary)
-            problem = summary.error or next(iter(summary.left_out), None)
-            if request.strict and problem is not None:
-                raise StoppedAtFirst(summary, problem)
+            _raise_if_strict(request, summary)
         _leave_repeated(summaries)
         result = ImportResult([*summaries, *failed])
         fresh = [
@@ -230,11 +243,35 @@ def _boot_offset(request: ImportRequest, probes: list[Probe]) -> int | None:
     return next((probe.offset for probe in probes if probe.offset is not None), None)
 
 
+def _raise_if_strict(request: ImportRequest, summary: FileSummary) -> None:
+    problem = summary.error or next(iter(summary.left_out), None)
+    if request.strict and problem is not None:
+        raise StoppedAtFirst(summary, problem)
+
+
+def _processes(request: ImportRequest, total: int) -> int:
+    """On how many cores so many bytes are worth to be read."""
+    if total < _WORTH_SHARING:
+        return 1
+    return request.processes or min(len(os.sched_getaffinity(0)), _MOST_PROCESSES)
+
+
+def _parts(job: _Job, file: InputFile, probe: Probe, most: int) -> list[_Job]:
+    """A file in as many parts as are read at once, where it is of a format that can be cut."""
+    most = min(most, file.size // max(1, _WORTH_SHARING))
+    cuts = probe.format.cut(file, most) if probe.format.cut is not None and most > 1 else []
+    if not cuts:
+        return [job]
+    return [
+        replace(job, part=number, span=(begin, end), size=end - begin)
+        for number, (begin, end) in enumerate(pairwise([0, *cuts, file.size]))
+    ]
+
+
 @contextmanager
-def _workers(request: ImportRequest, total: int) -> Iterator[Callable[[Any, Iterable[Any]], Iterable[Any]]]:
-    """What calls a function for each of some arguments, in order, on as many cores as that is worth."""
-    processes = request.processes or min(len(os.sched_getaffinity(0)), _MOST_PROCESSES)
-    if total < _WORTH_SHARING or processes == 1:
+def _workers(processes: int) -> Iterator[Callable[[Any, Iterable[Any]], Iterable[Any]]]:
+    """What calls a function for each of some arguments, in order, in so many processes."""
+    if processes == 1:
         yield map
         return
     # Started before anything that makes threads: a forked process has the modules that this one loaded.
@@ -250,27 +287,20 @@ def _prepare_process() -> None:
 
 
 def _read_one(job: _Job) -> FileSummary:
-    """Read one file into its spool."""
+    """Read one file, or a part of it, into its spool."""
     summary = FileSummary(job.name)
     left_out = LeftOutLog()
     try:
-        file = InputFile(job.path, job.name)
-        summary.digest = file.digest()
-        form = recognise(file).format
-        summary.format = form.name
-        if summary.digest in job.known:
-            summary.known = True
-            return summary
-        intake = Intake(Spool(job.spool, job.segment_s), summary, left_out)
-        try:
-            form.read(file, intake, job.options)
-        except OverflowError as error:
-            raise Unreadable(str(error)) from error
-        finally:
-            spool = intake.spool
-            if spool.odd_samples:
-                left_out.add("samples with an impossible time or core", None, spool.odd_samples)
-            summary.spans, summary.rows, summary.cpus = spool.spans, spool.rows, spool.cpus
+        file = InputFile(job.path, job.name, job.span)
+        # Of a file that may be known every part has to find out.
+        hashed = not job.part or bool(job.known)
+        with _digest_of(file, summary, at_once=bool(job.known)) if hashed else nullcontext():
+            form = recognise(file).format
+            summary.format = form.name
+            if summary.digest in job.known:
+                summary.known = True
+                return summary
+            _read_as(form, file, Intake(Spool(job.spool, job.segment_s, job.part), summary, left_out), job.options)
     except NoWallTime as error:
         summary.needs_start = True
         summary.spans = {}
@@ -279,9 +309,34 @@ def _read_one(job: _Job) -> FileSummary:
         summary.error = LeftOut(str(error), error.offset)
     summary.left_out = list(left_out)
     give_back()
-    if not summary.spans and summary.error is None:
-        summary.error = LeftOut("nothing in it that can be imported")
     return summary
+
+
+def _read_as(form: Format, file: InputFile, intake: Intake, options: ReadOptions) -> None:
+    spool, summary = intake.spool, intake.summary
+    try:
+        form.read(file, intake, options)
+    except OverflowError as error:
+        raise Unreadable(str(error)) from error
+    finally:
+        if spool.odd_samples:
+            intake.left_out.add("samples with an impossible time or core", None, spool.odd_samples)
+        summary.spans, summary.rows, summary.cpus = spool.spans, spool.rows, spool.cpus
+
+
+@contextmanager
+def _digest_of(file: InputFile, summary: FileSummary, *, at_once: bool) -> Iterator[None]:
+    """Set the digest of a file: on another core while it is read, or before, where it may turn out to be known."""
+    if at_once:
+        summary.digest = file.digest()
+        yield
+        return
+    with ThreadPoolExecutor(1) as pool:
+        digest = pool.submit(file.digest)
+        try:
+            yield
+        finally:
+            summary.digest = digest.result()
 
 
 def _leave_repeated(summaries: list[FileSummary]) -> None:
@@ -319,6 +374,7 @@ def _plan(
                 tuple(taken[SAMPLES][0][place]),
                 tuple(taken[CORES][0][place]),
                 (summary.spans.get(SAMPLES, (0, 0))[0], summary.spans.get(CORES, (0, 0))[0]),
+                frozenset(spooled_segments(job.spool)),
             )
             for place, (job, summary) in enumerate(fresh)
         ),
@@ -327,7 +383,7 @@ def _plan(
         losses,
         only_logs=not {SAMPLES, CORES} & {family for file in imports.files for family in file.spans},
     )
-    numbers = set(touched([job.spool for job, _ in fresh])) | _stale(before, losses, segment_s)
+    numbers = {number for piece in plan.pieces for number in piece.segments} | _stale(before, losses, segment_s)
     sealed = sealed_segments(request.directory)
     only_logs = not {SAMPLES, CORES} & {family for file in old for family in file.spans}
     # The facts of a recording are those of its newest segment; one of logs alone is another once it has anything else.
@@ -442,6 +498,9 @@ def _facts(
     origin = Origin()
     before: list[MissingSource] = []
     if known is not None:
+        # Takes 25 ms, which a first import does not need.
+        from exhume.store.read.recording import Recording
+
         facts = Recording.open(request.directory).facts
         origin = Origin(
             facts.node, facts.kernel, facts.arch, facts.cores, facts.event_source, facts.rate_hz, facts.timezone

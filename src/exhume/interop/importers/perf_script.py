@@ -7,8 +7,9 @@ symbol+offset, (file). Most stacks repeat: they are taken as whole texts, and on
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,11 @@ import numpy.typing as npt
 from exhume.collect.symbols.frame import KERNEL, USER, Frame
 from exhume.collect.symbols.kernel import KERNEL_MODULE
 from exhume.collect.symbols.parser.open_file import readable
-from exhume.interop.importers.files import InputFile, chunks
+from exhume.interop.importers.files import MAX_LINE, InputFile, chunks
 from exhume.interop.importers.form import (
     UNKNOWN_FRAME,
     I64Array,
+    LeftOutLog,
     NoWallTime,
     ReadOptions,
     SampleBatch,
@@ -33,11 +35,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The time tells the fields apart: a name may have blanks and digits, and all but the last number before the core are
 # part of it.
 _HEADER = re.compile(
-    rb" *(?:(?P<comm>\S.*?) +)??(?:(?P<pid>-?\d+)(?:/(?P<tid>-?\d+) *)? +)?"
-    rb"(?:\[(?P<cpu>\d+)\] +)?(?:[KUHGgcTDMSs]{1,5} +)?"
-    rb"(?:(?P<s>\d+)\.(?P<f>\d{9}|\d{6}):|(?P<tod>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d{6,9}):?)(?: +|$)"
-    rb"(?:(?P<period>\d+) +)?(?:(?P<event>\S+):(?: +(?P<rest>.*)|$|\s*$))?",
+    rb" *(?:(?P<comm>\S.*?) +)??(?:(?P<pid>-?\d{1,18})(?:/(?P<tid>-?\d{1,18}) *)? +)?"
+    rb"(?:\[(?P<cpu>\d{1,18})\] +)?(?:[KUHGgcTDMSs]{1,5} +)?"
+    rb"(?:(?P<s>\d{1,18})\.(?P<f>\d{9}|\d{6}):|(?P<tod>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d{6,9}):?)(?: +|$)"
+    rb"(?:(?P<period>\d{1,20}) +)?(?:(?P<event>\S+):(?: +(?P<rest>.*)|$|\s*$))?",
 )
+# The fields that perf prints unless asked for others; all first lines of a text at once.
+_USUAL = re.compile(
+    rb"^ *(\S.*?) +(-?\d{1,18})(?:/(-?\d{1,18}) *)? +\[(\d{1,18})\] +(\d{1,18})\.(\d{9}|\d{6}): +"
+    rb"(?:(\d{1,20}) +)?(\S+): *$",
+    re.MULTILINE,
+)
+_ADDRESS = re.compile(rb"\t *([0-9a-f]{1,16}) (?!\[unknown\])(.*)")
 _FRAME = re.compile(
     rb"\s*(?:(?P<ip>[0-9a-f]{1,16}) )?(?P<name>.*?)(?:\+0x[0-9a-f]+)?"
     rb"(?: \((?P<file>[^()]*(?:\([^()]*\))?[^()]*)\))?\s*$"
@@ -48,7 +57,10 @@ _CPU_TIME = (b"cpu-clock", b"task-clock", b"cycles", b"cpu-cycles")
 _CLOCKS = (b"cpu-clock", b"task-clock")
 _NOT_MODULES = (b"[vdso]", b"[vsyscall]", b"[unknown]", b"[heap]", b"[stack]", b"[uprobes]")
 _KERNEL_ADDRESS = 1 << 63
-_HELD_TEXTS = 500_000
+# Texts of stacks, and lines of frames, that are known again while they are held.
+_HELD_BYTES, _HELD_LINES = 48 << 20, 200_000
+# A sample: name of the thread, process, thread, core, time, period, event, stack.
+_Row = tuple[bytes | None, int, int, int, int, int, bytes, bytes]
 
 
 def looks_like_script(head: bytes) -> bool:
@@ -81,32 +93,26 @@ class ScriptReader:
         self.book = StackBook()
         self.comms: list[str] = []
         self._comm_places: dict[bytes | None, int] = {}
-        self._stacks: dict[tuple[bytes, bool], int] = {}
-        self._frames: dict[bytes, Frame | None] = {}
+        # Stacks by their text and by their frames, apart for the idle task; frames by their line, and by what follows
+        # the address in it, -1 where a line has none.
+        self._texts: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
+        self._text_bytes = 0
+        self._chains: tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]] = ({}, {})
+        self._lines: dict[bytes, int] = {}
+        self._symbols: dict[tuple[bytes, bool], int] = {}
+        self._frames: list[Frame] = []
+        self._frame_places: dict[int, int] = {}
         self._event: bytes | None = None
         self._rates: dict[bytes, int] = {}
         self._rate_hz = 0
         self._others: Counter[str] = Counter()
-        self._has_cpu = self._has_tgid = True
+        self._has_cpu = self._has_tgid = self._is_boot = True
         self._wall_days: dict[bytes, int] = {}
 
-    def read(self, file: IO[bytes]) -> None:
-        """Raises Unreadable where nothing can be imported."""
-        rest = b""
-        at = 0
-        for offset, chunk in chunks(file):
-            text = rest + chunk
-            at = offset - len(rest)
-            # Samples end with an empty line, where they have stacks.
-            cut = text.rfind(b"\n\n") + 2
-            if cut < 2:
-                cut = text.rfind(b"\n") + 1 if b"\n\t" not in text else 0
-            rest = text[cut:]
-            if len(rest) > 64 << 20:
-                raise Unreadable("a sample of more than 64 MB", at + cut)
-            self._take(text[:cut], at)
-            at += cut
-        self._take(rest, at)
+    def read(self, file: IO[bytes], begin: int = 0) -> None:
+        """Read a text, or the part of one that begins at an offset. Raises Unreadable where nothing can be imported."""
+        for at, text in self._samples(file):
+            self._hand_over(self._rows(text, begin + at))
         self._spool.finish(self.book, self.comms)
         self._summary.others = dict(self._others)
         self._summary.origin.event = (self._event or b"").decode("utf-8", "replace")
@@ -119,25 +125,90 @@ class ScriptReader:
             reason = "samples name threads, not the processes that they belong to"
             self._summary.missing.append(("processes", reason, "perf script -F +pid"))
 
-    def _take(self, text: bytes, offset: int) -> None:
-        rows: list[tuple[Any, ...]] = []
-        header = _HEADER.match
-        at = 0
-        for sample in text.split(b"\n\n"):
-            begin, at = at, at + len(sample) + 2
-            sample = sample.lstrip(b"\n")  # noqa: PLW2901
-            head, _, stack = sample.partition(b"\n")
-            if head.startswith(b"#"):
-                head, stack = self._comments(sample)
-            if not head:
-                continue
-            match = header(head)
-            if match is None or (stack and stack[:1] != b"\t" and not _is_frame(stack)):
-                self._odd(sample, offset + begin, rows)
-                continue
-            rows.append((match, stack if stack else match["rest"] or b""))
+    def learn(self, file: IO[bytes]) -> None:
+        """Find out from the beginning of a text what holds for all of it: the event, and how often it was sampled."""
+        at, text = next(self._samples(file), (0, b""))
+        left_out, self._left_out = self._left_out, LeftOutLog()
+        rows = self._of_event(self._rows(text, at))
+        self._left_out = left_out
+        self._others.clear()
         if rows:
-            self._hand_over(rows)
+            _, _, _, cores, times, periods, _, _ = zip(*rows, strict=True)
+            self._weights(np.array(cores, np.int64), np.array(times, np.int64), np.array(periods, np.float64))
+        self._has_tgid = True
+
+    @staticmethod
+    def _samples(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+        """Many whole samples at a time, each with the offset."""
+        rest = b""
+        at = 0
+        for offset, chunk in chunks(file):
+            text = rest + chunk
+            at = offset - len(rest)
+            # Samples end with an empty line, where they have stacks.
+            cut = text.rfind(b"\n\n") + 2
+            if cut < 2:
+                cut = text.rfind(b"\n") + 1 if b"\n\t" not in text else 0
+            rest = text[cut:]
+            if len(rest) > 64 << 20:
+                raise Unreadable("a sample of more than 64 MB", at + cut)
+            yield at, text[:cut]
+            at += cut
+        yield at, rest
+
+    def _rows(self, text: bytes, offset: int) -> list[_Row]:
+        """The samples in a text."""
+        if not text:
+            return []
+        samples = text.removesuffix(b"\n\n").split(b"\n\n")
+        parts = [sample.partition(b"\n") for sample in samples]
+        stacks = [stack for _, _, stack in parts]
+        found = _USUAL.findall(b"\n".join([head for head, _, _ in parts]))
+        if len(found) == len(parts) and all(stack[:1] == b"\t" for stack in stacks):
+            names, pids, tids, cores, seconds, fractions, periods, events = zip(*found, strict=True)
+            self._has_tgid &= all(tids)
+            numbers = list(map(int, pids))
+            nanos = [
+                int(second) * NANOS + int(fraction) * (1 if len(fraction) == 9 else 1000)
+                for second, fraction in zip(seconds, fractions, strict=True)
+            ]
+            threads = [int(tid) if tid else pid for tid, pid in zip(tids, numbers, strict=True)]
+            weights = [int(period or b"0") for period in periods]
+            return list(zip(names, numbers, threads, map(int, cores), nanos, weights, events, stacks, strict=True))
+        rows: list[_Row] = []
+        at = offset
+        for sample in samples:
+            begin, at = at, at + len(sample) + 2
+            self._take_any(sample, begin, rows)
+        return rows
+
+    def _take_any(self, sample: bytes, offset: int, rows: list[_Row]) -> None:
+        """Take a sample of any fields, or what else stands between two empty lines."""
+        sample = sample.lstrip(b"\n")
+        head, _, stack = sample.partition(b"\n")
+        if head.startswith(b"#"):
+            head, stack = self._comments(sample)
+        if not head:
+            return
+        match = _HEADER.match(head)
+        if match is None or (stack and stack[:1] != b"\t" and not _is_frame(stack)):
+            self._odd(sample, offset, rows)
+        else:
+            rows.append(self._row(match, stack))
+
+    def _row(self, match: re.Match[bytes], stack: bytes) -> _Row:
+        name, number, thread, core, seconds, fraction, day, weight, event, rest = match.groups()
+        self._is_boot = seconds is not None
+        if seconds is not None:
+            time = int(seconds) * NANOS + int(fraction) * (1 if len(fraction) == 9 else 1000)
+        else:
+            time = self._of_day(day)
+        pid = -1 if number is None else int(number)
+        self._has_tgid &= thread is not None
+        return (
+            *(name, pid, pid if thread is None else int(thread), -1 if core is None else int(core)),
+            *(time, 0 if weight is None else int(weight), event or b"", stack or rest or b""),
+        )
 
     def _comments(self, sample: bytes) -> tuple[bytes, bytes]:
         """What is behind the lines of a header, which say where the samples come from."""
@@ -166,7 +237,7 @@ class ScriptReader:
         elif b", freq = 1" in line and (match := _FREQUENCY.match(line)):
             self._rates[match[1].split(b":")[0]] = int(match[2])
 
-    def _odd(self, sample: bytes, offset: int, rows: list[tuple[Any, ...]]) -> None:
+    def _odd(self, sample: bytes, offset: int, rows: list[_Row]) -> None:
         """Lines that are not one sample with its stack: many samples without stacks, or what makes no sense."""
         current: re.Match[bytes] | None = None
         frames: list[bytes] = []
@@ -175,65 +246,54 @@ class ScriptReader:
             match = None if line[:1] == b"\t" else _HEADER.match(line)
             if match is not None:
                 if current is not None:
-                    rows.append((current, b"\n".join(frames) or current["rest"] or b""))
+                    rows.append(self._row(current, b"\n".join(frames)))
                 current, frames = match, []
             elif line[:1].isspace() and current is not None:
                 frames.append(line)
             elif line.strip() and not line.startswith((b"#", b"PERF_RECORD")):
                 unknown += 1
         if current is not None:
-            rows.append((current, b"\n".join(frames) or current["rest"] or b""))
+            rows.append(self._row(current, b"\n".join(frames)))
         if unknown:
             self._left_out.add("lines that are not perf script's", offset, unknown)
 
-    def _hand_over(self, rows: list[tuple[Any, ...]]) -> None:
-        if self._event is None:
-            self._event = self._chosen([match["event"] or b"" for match, _ in rows], self._wanted)
-        time, cpu, pid, tid, comm, stack, period = (list[int]() for _ in range(7))
-        stacks, comms = self._stacks, self._comm_places
-        event = self._event
-        for match, text in rows:
-            name, number, thread, core, seconds, fraction, tod, weight, kind, _ = match.groups()
-            if (kind or b"") != event:
-                self._others[(kind or b"").decode("utf-8", "replace")] += 1
-                continue
-            if seconds is not None:
-                time.append(int(seconds) * NANOS + int(fraction) * (1 if len(fraction) == 9 else 1000))
-            else:
-                time.append(self._of_day(tod))
-            cpu.append(-1 if core is None else int(core))
-            number = -1 if number is None else int(number)
-            pid.append(number)
-            tid.append(number if thread is None else int(thread))
-            self._has_tgid &= thread is not None
-            place = comms.get(name)
-            if place is None:
-                place = self._comm_place(name)
-            comm.append(place)
-            key = (text, number == 0)
-            place = stacks.get(key)
-            if place is None:
-                place = self._stack_place(key)
-            stack.append(place)
-            period.append(0 if weight is None else int(weight))
-        if not time:
-            return
-        if len(stacks) > _HELD_TEXTS:
-            stacks.clear()
-            self._frames.clear()
-        is_boot = rows[0][0]["s"] is not None
-        if is_boot and self._offset is None:
-            raise NoWallTime("does not say when it was recorded; give the time of its first sample with --start")
-        times = np.array(time, np.int64) + (self._offset if is_boot and self._offset is not None else 0)
-        cores = np.array(cpu, np.int64)
-        self._has_cpu &= bool((cores >= 0).all())
-        cores = np.clip(cores, 0, 65_535)
-        numbers = [np.clip(np.array(each, np.int64), -(2**31), 2**31 - 1) for each in (pid, tid)]
-        weights = self._weights(times, cores, np.array(period, np.float64))
-        columns = (*numbers, np.array(comm, np.int64), np.array(stack, np.int64), weights)
-        self._spool.add_samples(SampleBatch(times, cores, *columns), self.book, self.comms)
+    def _of_event(self, rows: list[_Row]) -> list[_Row]:
+        """The samples of the chosen event; others are counted."""
+        if self._event is None and rows:
+            self._event = self._chosen([row[6] for row in rows], self._wanted)
+        kept = [row for row in rows if row[6] == self._event]
+        if len(kept) < len(rows):
+            self._others.update(row[6].decode("utf-8", "replace") for row in rows if row[6] != self._event)
+        return kept
 
-    def _weights(self, time: I64Array, cpu: I64Array, period: npt.NDArray[np.float64]) -> I64Array:
+    def _hand_over(self, rows: list[_Row]) -> None:
+        rows = self._of_event(rows)
+        if not rows:
+            return
+        if self._is_boot and self._offset is None:
+            raise NoWallTime("does not say when it was recorded; give the time of its first sample with --start")
+        names, pids, tids, cores, times, periods, _, texts = zip(*rows, strict=True)
+        places = self._comm_places
+        comm = [places[name] if name in places else self._comm_place(name) for name in names]
+        busy, idle = self._texts
+        stack = [(busy if pid else idle).get(text, -1) for pid, text in zip(pids, texts, strict=True)]
+        for at, place in enumerate(stack):
+            if place < 0:
+                stack[at] = self._stack_place(texts[at], pids[at] == 0)
+        if self._text_bytes > _HELD_BYTES:
+            busy.clear()
+            idle.clear()
+            self._text_bytes = 0
+        time = np.array(times, np.int64) + (self._offset if self._is_boot and self._offset is not None else 0)
+        cpu = np.array(cores, np.int64)
+        self._has_cpu &= bool((cpu >= 0).all())
+        cpu = np.clip(cpu, 0, 65_535)
+        numbers = [np.clip(np.array(each, np.int64), -(2**31), 2**31 - 1) for each in (pids, tids)]
+        weights = self._weights(cpu, time, np.array(periods, np.float64))
+        columns = (*numbers, np.array(comm, np.int64), np.array(stack, np.int64), weights)
+        self._spool.add_samples(SampleBatch(time, cpu, *columns), self.book, self.comms)
+
+    def _weights(self, cpu: I64Array, time: I64Array, period: npt.NDArray[np.float64]) -> I64Array:
         """The CPU time that each sample stands for, in microseconds."""
         event = (self._event or b"").split(b":")[0]
         if event in _CLOCKS and (period > 0).all():
@@ -280,24 +340,43 @@ class ScriptReader:
                 self._wall_days.clear()
         return base + int(text[20:].ljust(9, b"0"))
 
-    def _stack_place(self, key: tuple[bytes, bool]) -> int:
-        text, idle_task = key
-        known = self._frames
-        chain: list[Frame] = []
-        for line in text.split(b"\n"):
-            frame = known[line] if line in known else self._frame(line)
-            if frame is not None:
-                chain.append(frame)
-        place = self._stacks[key] = self.book.add(chain, idle_task=idle_task)
+    def _stack_place(self, text: bytes, idle_task: bool) -> int:
+        """The place of a stack whose text is new. Its frames often are not: every process has its own addresses."""
+        place = self._texts[idle_task].get(text)
+        if place is not None:
+            return place
+        known, chains = self._lines, self._chains[idle_task]
+        chain = tuple([known[line] if line in known else self._line(line) for line in text.split(b"\n")])
+        place = chains.get(chain)
+        if place is None:
+            frames = [self._frames[number] for number in chain if number >= 0]
+            place = chains[chain] = self.book.add(frames, idle_task=idle_task)
+        self._texts[idle_task][text] = place
+        self._text_bytes += len(text)
         return place
 
-    def _frame(self, line: bytes) -> Frame | None:
-        """The frame of a line; None for one that has none, such as the place in the source of the line before."""
-        if len(self._frames) > _HELD_TEXTS:
-            self._frames.clear()
-        frame = self._parsed(line)
-        self._frames[line] = frame
-        return frame
+    def _line(self, line: bytes) -> int:
+        """The frame of a line that is new, as a number; -1 for a line that has none, such as the place in the source of
+        the line before. But for functions without a name it does not depend on where the code was loaded."""
+        if len(self._lines) > _HELD_LINES:
+            self._lines.clear()
+        match = _ADDRESS.fullmatch(line)
+        key = (match[2], int(match[1], 16) >= _KERNEL_ADDRESS) if match is not None else None
+        number = None if key is None else self._symbols.get(key)
+        if number is None:
+            frame = self._parsed(line)
+            number = -1 if frame is None else self._number(frame)
+            if key is not None and len(self._symbols) < _HELD_LINES:
+                self._symbols[key] = number
+        self._lines[line] = number
+        return number
+
+    def _number(self, frame: Frame) -> int:
+        number = self._frame_places.get(frame.id)
+        if number is None:
+            number = self._frame_places[frame.id] = len(self._frames)
+            self._frames.append(frame)
+        return number
 
     def _parsed(self, line: bytes) -> Frame | None:
         match = _FRAME.match(line)
@@ -353,6 +432,25 @@ def _module(file: bytes) -> str:
 
 
 def read_script(file: InputFile, intake: Intake, options: ReadOptions) -> None:
-    """Read the text of perf script into a spool. Raises Unreadable."""
+    """Read the text of perf script into a spool, or the part of it that the file stands for. Raises Unreadable."""
+    reader = ScriptReader(intake, options)
+    if file.span is not None:
+        with file.open() as content:
+            reader.learn(content)
     with file.open_unpacked() as content:
-        ScriptReader(intake, options).read(content)
+        reader.read(content, file.span[0] if file.span is not None else 0)
+
+
+def cut_points(file: InputFile, parts: int) -> list[int]:
+    """Where a text can be cut into about equal parts: behind samples. None for one that is compressed."""
+    found: list[int] = []
+    if file.packing:
+        return found
+    with file.open() as content:
+        for number in range(1, parts):
+            begin = file.size * number // parts
+            content.seek(begin)
+            place = content.read(MAX_LINE).find(b"\n\n")
+            if place >= 0 and begin + place + 2 < file.size:
+                found.append(begin + place + 2)
+    return sorted(set(found))

@@ -1,9 +1,7 @@
 """Profiles of pprof: a protocol buffer, gzipped or not (google/pprof, proto/profile.proto)."""
 
 from functools import cache
-from typing import Any
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from typing import TYPE_CHECKING, Any
 
 from exhume.collect.symbols.frame import KERNEL, USER, Frame
 from exhume.collect.symbols.kernel import KERNEL_MODULE
@@ -11,6 +9,9 @@ from exhume.interop.importers.aggregate import CommPlaces, StackSum, put_sums
 from exhume.interop.importers.files import InputFile
 from exhume.interop.importers.form import UNKNOWN_FRAME, NoWallTime, ReadOptions, StackBook, Unreadable
 from exhume.interop.importers.spool import MOST_CORES, Intake
+
+if TYPE_CHECKING:
+    from google.protobuf import message
 
 _MOST_BYTES = 128 << 20
 _INT, _UINT, _BOOL, _STRING, _MESSAGE = 3, 4, 8, 9, 11
@@ -39,8 +40,11 @@ _TO_US = {"nanoseconds": 1e-3, "microseconds": 1.0, "milliseconds": 1e3, "second
 
 
 @cache
-def _profile_class() -> type[message.Message]:
+def _profile_class() -> "type[message.Message]":
     """The message, built of the fields above: protobuf's own parser, without a compiled file."""
+    # Takes 30 ms, which other formats don't need.
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
     file = descriptor_pb2.FileDescriptorProto(name="exhume_pprof.proto", package="exhume.pprof", syntax="proto3")
     for name, fields in _SCHEMA.items():
         described = file.message_type.add(name=name)
@@ -58,6 +62,8 @@ def _profile_class() -> type[message.Message]:
 
 def parse_pprof(content: bytes) -> Any | None:
     """The profile in some bytes; None where they are none."""
+    from google.protobuf import message
+
     try:
         profile: Any = _profile_class().FromString(content)
     except (message.DecodeError, RecursionError):

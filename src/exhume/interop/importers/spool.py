@@ -4,6 +4,7 @@ Samples of a large file don't fit in memory, and several files cover the same mi
 to a spool as Arrow streams, one set a segment, and the timeline is assembled from all of them.
 """
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -45,13 +46,14 @@ _LATEST = (1 << 63) - 2**40
 
 
 class Spool:
-    """Takes the rows of one file, in any order of time."""
+    """Takes the rows of one file, in any order of time. Parts of a file that are read apart have a number each."""
 
-    def __init__(self, directory: Path, segment_s: int) -> None:
+    def __init__(self, directory: Path, segment_s: int, part: int = 0) -> None:
         self._directory = directory
         self._segment_ns = segment_s * NANOS
         self._held: defaultdict[int, list[dict[str, I64Array]]] = defaultdict(list)
-        self._held_rows = self._pieces = 0
+        self._held_rows = 0
+        self._pieces = part << 32
         self._processes: dict[int, tuple[int | None, int | None, str]] = {}
         self.spans: dict[str, tuple[int, int]] = {}
         self.rows: dict[str, int] = {}
@@ -245,7 +247,7 @@ def _taken(values: Any, chosen: I64Array) -> Any:
 
 def spooled_segments(directory: Path) -> list[int]:
     """The segments that a file has rows for."""
-    return sorted(int(path.name) for path in directory.iterdir()) if directory.is_dir() else []
+    return sorted(map(int, os.listdir(directory))) if directory.is_dir() else []  # noqa: PTH208
 
 
 def spooled_rows(directory: Path, number: int) -> Iterator[tuple[str, pa.Table]]:

@@ -6,7 +6,6 @@ completed by the next one.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
@@ -103,12 +102,13 @@ class ImportList:
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A file's spool. `samples` and `cores` are the times of its rows that count: of files that overlap, one counts.
-    `begins` is when each of the two begins in the file."""
+    `begins` is when each of the two begins in the file, `segments` are those that it has rows for."""
 
     spool: Path
     samples: tuple[tuple[int, int], ...]
     cores: tuple[tuple[int, int], ...]
     begins: tuple[int, int]
+    segments: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +150,8 @@ def _gathered(plan: Plan, number: int, old: list[Segment]) -> dict[str, pa.Table
     states: list[pa.Table] = []
     logs: list[pa.Table] = []
     for piece in plan.pieces:
+        if number not in piece.segments:
+            continue
         lines: list[pa.Table] = []
         for table, rows in spooled_rows(piece.spool, number):
             if table == STATES:
@@ -362,7 +364,8 @@ def _sampling(states: list[pa.Table]) -> Columns:
 
 def _derived_cpu(states: list[pa.Table], plan: Plan, since: int, until: int) -> Columns:
     """How busy each core was in each second that was sampled, by its samples."""
-    covered = _covered([span for piece in plan.pieces for span in piece.samples], since, until)
+    spans = [span for piece in plan.pieces for span in piece.samples if span[0] < until and span[1] >= since]
+    covered = _covered(spans, since, until)
     if not len(covered["second"]):
         return {}
     cores = min(max(1, plan.facts.cores), MOST_CORES)
@@ -470,9 +473,3 @@ def _write(live: Path, table: str, facts: RecordingFacts, rows: pa.Table) -> Non
         # In messages as large as a row group's half: a whole minute of a large node takes a hundred megabytes at once.
         for batch in rows.cast(schema_of(table)).to_batches(max_chunksize=ROW_GROUP_ROWS // 2):
             file.write([batch])
-
-
-def touched(pieces: Iterable[Path]) -> list[int]:
-    """The segments that some spools have rows for, in the order of time."""
-    numbers = {int(name) for spool in pieces if spool.is_dir() for name in os.listdir(spool)}  # noqa: PTH208
-    return sorted(numbers)

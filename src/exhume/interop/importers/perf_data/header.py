@@ -127,6 +127,8 @@ class Header:
     first_time: int = 0
     last_time: int = 0
     build_ids: list[BuildId] = field(default_factory=list)
+    # Of perf record --threads: the records of each thread are in a file of their own, next to the header's.
+    is_directory: bool = False
     # Features that could not be decoded.
     malformed: list[str] = field(default_factory=list)
 
@@ -161,7 +163,10 @@ class Header:
         elif number == Feature.EVENT_DESC:
             self._name_events(content)
         elif number == Feature.DIR_FORMAT:
-            raise Unreadable("a directory of perf record --threads, which is not read; record without --threads")
+            # tools/perf/util/data.h, PERF_DIR_VERSION.
+            if struct.unpack_from("<Q", content)[0] != 1:
+                raise Unreadable("a directory of perf record --threads in a newer form; convert it with perf script")
+            self.is_directory = True
 
     def _name_events(self, content: bytes) -> None:
         count, size = struct.unpack_from("<II", content)

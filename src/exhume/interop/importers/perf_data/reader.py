@@ -1,25 +1,16 @@
 """From a perf.data file to samples with names, in the order of time and a bounded amount of memory."""
 
 from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from exhume.collect.perf.attr import SampleType
-from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_USER, RawSamples, row_keys, unique
-from exhume.collect.perf.stack_keys import MappingTable
-from exhume.collect.symbols.frame import Frame
 from exhume.interop.importers.files import InputFile
-from exhume.interop.importers.form import (
-    UNKNOWN_FRAME,
-    I64Array,
-    NoWallTime,
-    ReadOptions,
-    SampleBatch,
-    StackBook,
-    Unreadable,
-)
+from exhume.interop.importers.form import FileSummary, I64Array, NoWallTime, ReadOptions, SampleBatch, Unreadable
 from exhume.interop.importers.perf_data.header import (
     Event,
     Header,
@@ -29,82 +20,114 @@ from exhume.interop.importers.perf_data.header import (
 )
 from exhume.interop.importers.perf_data.records import (
     Block,
+    HeldSamples,
     Kind,
     Layout,
     RecordReader,
     Samples,
     decode_samples,
 )
-from exhume.interop.importers.perf_data.symbols import SymbolPlaces, Symbols
-from exhume.interop.importers.perf_data.tasks import Exit, Fork, Image, Maps, Rename, TaskDecoder, Tasks
-from exhume.interop.importers.spool import Intake
+from exhume.interop.importers.perf_data.stacks import StackNames
+from exhume.interop.importers.perf_data.symbols import SymbolPlaces
+from exhume.interop.importers.perf_data.tasks import Exit, Fork, Maps, Rename, TaskDecoder, Tasks
+from exhume.interop.importers.spool import Intake, Spool
 from exhume.model.tables import Losses
 
-# How many times perf has to go through its buffers before everything older than what was read before is there. One
-# whole round between two marks would do; compressed records come out a little behind the marks.
-_ROUNDS, _ROUNDS_COMPRESSED = 2, 3
+# How many times perf has to go through its buffers before everything older than what was read before is there: one
+# whole round between two marks.
+_ROUNDS = 2
 # Where there are no marks: as many blocks.
 _MOST_BLOCKS = 24
-# Different stacks that are held at once.
-_MOST_STACKS = 150_000
-_Images = tuple[list[Image], I64Array]
-_DWARF = "user stacks were copied for unwinding (--call-graph dwarf), which is not done"
+_EVER = 1 << 64
+# A file and its size.
+_Part = tuple[IO[bytes], int]
+
+
+class _Stream:
+    """The records of one file, in the order of that file. None that follow are older than `safe`, once that is set."""
+
+    def __init__(self, reader: RecordReader, most_blocks: int) -> None:
+        self._blocks = reader.blocks()
+        self._most_blocks = most_blocks
+        self._seen_ns = 0
+        self._rounds = 0
+        self._history: deque[tuple[int, int]] = deque()
+        self.safe = 0
+
+    def next(self) -> Block | None:
+        block = next(self._blocks, None)
+        if block is None:
+            self.safe = _EVER
+        return block
+
+    def note(self, block: Block, newest: int) -> None:
+        """The newest sample of a block is so old."""
+        self._seen_ns = max(self._seen_ns, newest)
+        self._rounds += block.rounds
+        history = self._history
+        history.append((self._seen_ns, self._rounds))
+        while history and (history[0][1] <= self._rounds - _ROUNDS or len(history) > self._most_blocks + 1):
+            self.safe = history.popleft()[0]
 
 
 class PerfDataReader:
-    """Reads one file into a spool."""
+    """Reads one file into a spool. `recording` is that file: next to it may be maps of compiled code."""
 
-    def __init__(self, intake: Intake, options: ReadOptions) -> None:
+    def __init__(self, intake: Intake, options: ReadOptions, recording: InputFile | None = None) -> None:
+        self._recording = recording
         self._spool = intake.spool
         self._summary = intake.summary
         self._left_out = intake.left_out
         self._options = options
-        self.book = StackBook()
         self._decoder = TaskDecoder()
         self._tasks = Tasks(self._decoder)
         self._header = Header()
-        self._symbols: Symbols | None = None
+        self._names: StackNames | None = None
         self._chosen: Event | None = None
         self._layout: Layout | None = None
         self._layouts: list[Layout] = []
         self._event_of: dict[int, int] = {}
-        self._samples: list[Samples] = []
+        self._samples: list[HeldSamples] = []
         self._renames: list[Rename] = []
         self._forks: list[Fork] = []
         self._exits: list[Exit] = []
         self._maps: list[Maps] = []
         self._seen_ns = 0
-        self._history: deque[tuple[int, int]] = deque()
-        self._rounds = 0
-        self._known: dict[int, int] = {}
         self._weight_us = 0
-        self._build_ids: dict[str, bytes] = {}
         self._counts: Counter[str] = Counter()
-        self._frames: list[Frame] = [UNKNOWN_FRAME]
-        self._frame_places: dict[int, int] = {UNKNOWN_FRAME.id: 0}
+        self._copied_stacks = 0
 
     @property
     def comms(self) -> list[str]:
         return self._decoder.comms
 
-    def probe(self, file: IO[bytes], size: int) -> tuple[int | None, int, int | None, float]:
+    def probe(
+        self, file: IO[bytes], size: int, parts: Sequence[_Part] = ()
+    ) -> tuple[int | None, int, int | None, float]:
         """The first sample of a file on its own clock, its duration as far as the header has it, what to add for wall
         time where that is known, and about how many samples there are a second. Raises Unreadable."""
-        reader = self._open(file, size)
+        readers = self._readers(file, size, parts)
         header = self._header
         first, length = header.first_time, header.last_time - header.first_time
-        for block in reader.blocks() if not first or header.is_pipe else ():
-            self._describe(block)
-            if self._layout is not None or self._prepare(block):
-                self._take_samples(block)
-            if self._samples:
-                first = int(self._samples[0].time.min())
-                break
+        if not first or header.is_pipe:
+            first = min(filter(None, map(self._first_time, readers)), default=0)
         rate = max((event.rate_hz for event in header.events if not event.is_dummy), default=0)
         offset = None if header.clock is None else header.clock[1] - header.clock[0]
         return first or None, max(length, 0), offset, float(rate * max(1, header.cores))
 
-    def _open(self, file: IO[bytes], size: int) -> RecordReader:
+    def _first_time(self, reader: RecordReader) -> int:
+        """The earliest of the first samples of a file; 0 where there are none."""
+        for block in reader.blocks():
+            self._describe(block)
+            samples = self._decoded(block) if self._layout is not None or self._prepare(block) else None
+            if samples is not None and len(samples):
+                return int(samples.time.min())
+        return 0
+
+    def _readers(self, file: IO[bytes], size: int, parts: Sequence[_Part]) -> list[RecordReader]:
+        """The records of a file, and of its parts where it is the first of a directory, once its header is known.
+        Raises Unreadable."""
+
         def at(offset: int, length: int) -> bytes:
             if offset >= size:
                 return b""
@@ -114,17 +137,32 @@ class PerfDataReader:
         self._header = read_header(at, size)
         start, end = self._header.data
         file.seek(min(start, size))
-        return RecordReader(file, start, end, self._left_out.add)
+        readers = [RecordReader(file, start, end, self._left_out.add)]
+        if self._header.is_directory:
+            if not parts:
+                raise Unreadable("the first file of a directory of perf record --threads; the others are not there")
+            readers += [RecordReader(part, 0, length, self._left_out.add) for part, length in parts]
+        return readers
 
-    def read(self, file: IO[bytes], size: int) -> None:
-        """Raises Unreadable where nothing of the file can be imported."""
-        reader = self._open(file, size)
+    def read(self, file: IO[bytes], size: int, parts: Sequence[_Part] = ()) -> None:
+        """Read a file with its parts. Raises Unreadable where nothing of it can be imported."""
+        readers = self._readers(file, size, parts)
         for text in self._header.malformed:
             self._left_out.add(text)
-        for block in reader.blocks():
-            self._take(block, _ROUNDS_COMPRESSED if reader.compressed else _ROUNDS)
+        streams = [_Stream(reader, max(1, _MOST_BLOCKS // len(readers))) for reader in readers]
+        safe = 0
+        while safe < _EVER:
+            # The one that is furthest behind.
+            stream = min(streams, key=_safe_of)
+            block = stream.next()
+            if block is not None:
+                self._take(block, stream)
+            safe, before = min(map(_safe_of, streams)), safe
+            if before < safe < _EVER:
+                self._flush(safe)
         self._flush(None)
-        self._spool.finish(self.book, self.comms)
+        if self._names is not None:
+            self._spool.finish(self._names.book, self.comms)
         self._summarize()
 
     def _summarize(self) -> None:
@@ -138,15 +176,17 @@ class PerfDataReader:
                 self._summary.missing.append(
                     ("cores", "samples carry no core: all of them are on core 0", "perf record -a")
                 )
-            if SampleType.STACK_USER in self._chosen.sample_type:
-                self._summary.missing.append(("user stacks", _DWARF, "record with --call-graph fp"))
+            if self._copied_stacks:
+                text = f"those of {self._copied_stacks:,} samples were copied for unwinding (--call-graph dwarf), "
+                self._summary.missing.append(("user stacks", f"{text}which is not done", "record with --call-graph fp"))
             if SampleType.CALLCHAIN not in self._chosen.sample_type:
                 self._summary.missing.append(("stacks", "only the function that ran was recorded", "record with -g"))
-        if self._symbols is not None and not self._symbols.kernel_is_named:
+        symbols = None if self._names is None else self._names.symbols
+        if symbols is not None and not symbols.kernel_is_named:
             remedy = "give the kernel's symbols of that machine with --kallsyms"
             self._summary.missing.append(("kernel symbols", "no list of this kernel's symbols was found", remedy))
-        if self._symbols is not None and self._symbols.nameless:
-            count = len(self._symbols.nameless)
+        if symbols is not None and symbols.nameless:
+            count = len(symbols.nameless)
             text = f"{count} program files of that machine are not here: their functions have no names"
             self._summary.missing.append(("user symbols", text, "perf archive there, or import on that machine"))
         self._summary.others = {name: count for name, count in self._counts.items() if name}
@@ -154,24 +194,19 @@ class PerfDataReader:
     def _place(self, event: Event) -> int:
         return next(place for place, each in enumerate(self._header.events) if each is event)
 
-    def _take(self, block: Block, rounds: int) -> None:
+    def _take(self, block: Block, stream: _Stream) -> None:
         self._describe(block)
         if self._layout is None and not self._prepare(block):
             return
         assert self._layout is not None
-        self._take_samples(block)
+        # First, as the kernel's own are needed for names.
+        self._maps += self._decoder.maps(block, self._layout)
+        newest = self._take_samples(block)
         self._take_losses(block)
         self._renames += self._decoder.renames(block, self._layout)
         self._forks += self._decoder.forks(block, self._layout)
         self._exits += self._decoder.exits(block, self._layout)
-        self._maps += self._decoder.maps(block, self._layout)
-        self._rounds += block.rounds
-        self._history.append((self._seen_ns, self._rounds))
-        safe = None
-        while self._history and (self._history[0][1] <= self._rounds - rounds or len(self._history) > _MOST_BLOCKS + 1):
-            safe = self._history.popleft()[0]
-        if safe:
-            self._flush(safe)
+        stream.note(block, newest)
 
     def _describe(self, block: Block) -> None:
         """Take in the records that say what others mean, which pipe mode has in place of a header."""
@@ -220,10 +255,24 @@ class PerfDataReader:
             raise Unreadable("samples carry no time; record with --timestamp")
         return True
 
-    def _take_samples(self, block: Block) -> None:
+    def _take_samples(self, block: Block) -> int:
+        """Hold the samples of a block; returns the time of the newest, 0 where there is none."""
+        samples = self._decoded(block)
+        if samples is None or not len(samples):
+            return 0
+        if self._names is None:
+            places = SymbolPlaces(self._options.cache, self._options.kallsyms, self._recording)
+            self._names = StackNames(self._header, self._decoder, self._tasks.mappings, places)
+        newest = int(samples.time.max())
+        self._seen_ns = max(self._seen_ns, newest)
+        self._samples.append(self._names.split(samples))
+        return newest
+
+    def _decoded(self, block: Block) -> Samples | None:
+        """The samples of the chosen event."""
         at = block.of(Kind.SAMPLE)
         if not len(at) or self._chosen is None:
-            return
+            return None
         chosen = self._place(self._chosen)
         layout = self._layouts[chosen]
         whole = block.sizes(at) >= layout.least_words()
@@ -255,9 +304,9 @@ class PerfDataReader:
             if not inside.all():
                 self._left_out.add("samples of a core that the machine does not have", None, int((~inside).sum()))
                 samples = samples.select(np.flatnonzero(inside))
-        if len(samples):
-            self._seen_ns = max(self._seen_ns, int(samples.time.max()))
-            self._samples.append(samples)
+        if SampleType.STACK_USER in self._chosen.sample_type:
+            self._copied_stacks += len(samples)
+        return samples
 
     def _take_losses(self, block: Block) -> None:
         """Records that the kernel could not write, because perf did not read its buffers in time."""
@@ -291,19 +340,19 @@ class PerfDataReader:
             if until is None:
                 self._apply_tasks(None)
             return
-        samples = Samples.concatenate(self._samples)
-        self._samples = []
+        ready, later = self._samples, list[HeldSamples]()
         if until is not None:
-            later = samples.time > np.uint64(until)
-            if later.any():
-                self._samples = [samples.select(np.flatnonzero(later))]
-            samples = samples.select(np.flatnonzero(~later))
+            behind = [each.time > np.uint64(until) for each in ready]
+            later = [each.select(late) for each, late in zip(ready, behind, strict=True) if late.any()]
+            ready = [each.select(~late) for each, late in zip(ready, behind, strict=True) if not late.all()]
+        self._samples = later
         self._apply_tasks(until)
-        if len(samples):
+        if ready:
+            samples = HeldSamples.concatenate(ready)
             self._emit(samples.select(np.argsort(samples.time, kind="stable")))
 
     def _apply_tasks(self, until: int | None) -> None:
-        limit = 1 << 64 if until is None else until
+        limit = _EVER if until is None else until
         now, self._renames = _split(self._renames, limit)
         forks, self._forks = _split(self._forks, limit)
         exits, self._exits = _split(self._exits, limit)
@@ -319,11 +368,11 @@ class PerfDataReader:
         if len(born) and (self._header.clock is not None or self._options.offset is not None):
             self._spool.add_forks(born + self._offset())
 
-    def _emit(self, samples: Samples) -> None:
+    def _emit(self, samples: HeldSamples) -> None:
+        assert self._names is not None
         offset = self._offset()
         comm = self._tasks.names_of(samples)
-        images, image_of = self._tasks.images_of(samples)
-        stack = self._stacks(samples, images, image_of)
+        stack = self._names.stacks(samples, *self._tasks.images_of(samples))
         for pid in np.unique(samples.pid).tolist():
             parent, began = self._tasks.parents.get(pid, (None, None))
             start = began + offset if began else None
@@ -331,14 +380,13 @@ class PerfDataReader:
         time = samples.time.astype(np.int64) + offset
         weight = self._weights(samples)
         batch = SampleBatch(time, samples.cpu, samples.pid, samples.tid, comm, stack, weight)
-        self._spool.add_samples(batch, self.book, self.comms)
-        if len(self.book.stacks) > _MOST_STACKS or len(self._known) > 4 * _MOST_STACKS:
+        self._spool.add_samples(batch, self._names.book, self.comms)
+        if self._names.is_full:
             # In another form they are on the disk by now.
-            self._spool.finish(self.book, self.comms)
-            self.book = StackBook()
-            self._known.clear()
+            self._spool.finish(self._names.book, self.comms)
+            self._samples = self._names.forget(self._samples)
 
-    def _weights(self, samples: Samples) -> I64Array:
+    def _weights(self, samples: HeldSamples) -> I64Array:
         """The CPU time that each sample stands for, in microseconds."""
         event = self._chosen
         assert event is not None
@@ -356,122 +404,31 @@ class PerfDataReader:
             self._weight_us = int(np.quantile(pause, 0.25)) // 1000 if len(pause) else 0
         return np.full(len(samples), min(self._weight_us, 2**32 - 1), np.int64)
 
-    def _stacks(self, samples: Samples, images: list[Image], image_of: I64Array) -> I64Array:
-        """The place of each sample's stack. The same callchain is sampled over and over: only new ones are named."""
-        if not len(samples.addresses):
-            return np.full(len(samples), self.book.add([], idle_task=False), np.int64)
-        empty = samples.depth == 0
-        first = np.minimum(samples.first, len(samples.addresses) - 1)
-        user = np.logical_or.reduceat(samples.addresses == np.uint64(CONTEXT_USER), first) & ~empty
-        salts = np.array([0, *(image.salt for image in images)], np.uint64)
-        idle = samples.pid == 0
-        salt = salts[np.where(user, image_of, -1) + 1] * np.uint64(4) + idle + 2 * (user & (image_of < 0))
-        whole = np.flatnonzero(~empty)
-        keys = np.zeros(len(samples), np.uint64)
-        depth = samples.depth[whole]
-        keys[whole] = row_keys(samples.addresses, samples.first[whole], depth, salt[whole].astype(np.uint64))
-        distinct, index, which = unique(keys)
-        places = np.array([self._known.get(key, -1) for key in distinct.tolist()], np.int64)
-        new = np.flatnonzero(places < 0)
-        if len(new):
-            chosen = index[new]
-            places[new] = self._resolve(samples.select(chosen), images, np.where(user, image_of, -1)[chosen])
-            self._known.update(zip(distinct[new].tolist(), places[new].tolist(), strict=True))
-        return places[which]
-
-    def _resolve(self, samples: Samples, images: list[Image], image_of: I64Array) -> list[int]:
-        """Name callchains, and return the places of their stacks."""
-        if self._symbols is None:
-            self._symbols = Symbols(
-                self._header, self._decoder.kernel_maps, SymbolPlaces(self._options.cache, self._options.kallsyms)
-            )
-        addresses = samples.addresses
-        markers = addresses >= CONTEXT_FIRST
-        anchors = np.where(markers, np.arange(len(addresses)), 0)
-        filled = samples.depth > 0
-        anchors[samples.first[filled]] = samples.first[filled]
-        context = addresses[np.maximum.accumulate(anchors)]
-        # What follows a marker, or begins a chain, was running; all others are return addresses: the call is the
-        # instruction before.
-        running = np.zeros(len(addresses), np.bool_)
-        running[1:] = markers[:-1]
-        running[samples.first[filled]] = True
-        user = (context == np.uint64(CONTEXT_USER)) & ~markers
-        kernel = ~user & ~markers & (addresses >= np.uint64(1 << 63))
-        frames = np.zeros(len(addresses), np.int64)
-        lookup = addresses - (~running).astype(np.uint64)
-        wanted, back = np.unique(lookup[kernel], return_inverse=True)
-        if len(wanted):
-            frames[kernel] = self._placed(self._symbols.kernel(wanted))[back]
-        places, named = self._name_user(samples, running, user, (images, image_of))
-        frames[places] = named
-        shown = (user | kernel) & (addresses != 0)
-        result = []
-        bounds = zip(samples.first.tolist(), samples.depth.tolist(), samples.pid.tolist(), strict=True)
-        frame_of, known = frames.tolist(), self._frames
-        visible = shown.tolist()
-        for begin, depth, pid in bounds:
-            chain = [known[frame_of[at]] for at in range(begin, begin + depth) if visible[at]]
-            result.append(self.book.add(chain, idle_task=pid == 0))
-        return result
-
-    def _name_user(
-        self, samples: Samples, running: npt.NDArray[np.bool_], user: npt.NDArray[np.bool_], images: _Images
-    ) -> tuple[I64Array, I64Array]:
-        """Where in the chains user addresses have names, and those as places among the frames."""
-        spaces, image_of = images
-        at = np.flatnonzero(user)
-        assert self._symbols is not None
-        used = np.unique(image_of[image_of >= 0])
-        if not len(used) or not len(at):
-            return at[:0], at[:0]
-        number = np.full(len(spaces) + 1, -1, np.int64)
-        number[used] = np.arange(len(used))
-        table = MappingTable([(spaces[place].space, spaces[place].salt) for place in used.tolist()])
-        raw = RawSamples(
-            *(samples.time, samples.cpu.astype(np.uint16), samples.pid.astype(np.int32), samples.tid.astype(np.int32)),
-            *(samples.addresses, samples.first, samples.depth),
-        )
-        located = table.locate(raw, at, number[image_of])
-        offsets = located.offset - (~running[located.at]).astype(np.uint64)
-        rows, which = np.unique(located.row, return_inverse=True)
-        files = [table.file(row) for row in rows.tolist()]
-        order = {file.number: place for place, file in enumerate(files)}
-        file_of = np.array([order[file.number] for file in files], np.int64)[which] if files else which
-        frames = np.zeros(len(located.at), np.int64)
-        for place in np.unique(file_of).tolist():
-            chosen = np.flatnonzero(file_of == place)
-            wanted, back = np.unique(offsets[chosen], return_inverse=True)
-            named = self._symbols.user(files[place], self._build_id(files[place].path), wanted)
-            frames[chosen] = self._placed(named)[back]
-        return located.at, frames
-
-    def _build_id(self, path: str) -> bytes:
-        known = self._decoder.build_ids.get(path)
-        if known is not None:
-            return known
-        if len(self._build_ids) != len(self._header.build_ids):
-            self._build_ids = {each.path: each.build_id for each in self._header.build_ids if not each.kernel}
-        return self._build_ids.get(path, b"")
-
-    def _placed(self, frames: list[Frame]) -> I64Array:
-        """The places of frames in the list of all."""
-        places = np.empty(len(frames), np.int64)
-        for at, frame in enumerate(frames):
-            place = self._frame_places.get(frame.id)
-            if place is None:
-                place = self._frame_places[frame.id] = len(self._frames)
-                self._frames.append(frame)
-            places[at] = place
-        return places
-
 
 def _split(changes: list[Any], limit: int) -> tuple[list[Any], list[Any]]:
     """Those up to a time, and those behind it."""
     return [each for each in changes if each.time <= limit], [each for each in changes if each.time > limit]
 
 
+def _safe_of(stream: _Stream) -> int:
+    return stream.safe
+
+
+@contextmanager
+def _opened(file: InputFile) -> Iterator[tuple[IO[bytes], int, list[_Part]]]:
+    with ExitStack() as opened:
+        parts = [(opened.enter_context(part.open()), part.size) for part in file.parts]
+        yield opened.enter_context(file.open()), file.size, parts
+
+
+def probe_perf_data(file: InputFile) -> tuple[int | None, int, int | None, float]:
+    """What `PerfDataReader.probe` finds in a file. Raises Unreadable."""
+    reader = PerfDataReader(Intake(Spool(Path(), 60), FileSummary("")), ReadOptions(offset=0))
+    with _opened(file) as content:
+        return reader.probe(*content)
+
+
 def read_perf_data(file: InputFile, intake: Intake, options: ReadOptions) -> None:
     """Read a perf.data file into a spool. Raises Unreadable."""
-    with file.open() as content:
-        PerfDataReader(intake, options).read(content, file.size)
+    with _opened(file) as content:
+        PerfDataReader(intake, options, file).read(*content)

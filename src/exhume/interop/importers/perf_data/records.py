@@ -8,7 +8,7 @@ import io
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import count
 from typing import IO
@@ -16,14 +16,17 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyarrow._compute import call_function
 
 from exhume.collect.perf.attr import SampleType
-from exhume.collect.perf.records import CONTEXT_KERNEL, CONTEXT_USER, LOW
+from exhume.collect.perf.records import CONTEXT_KERNEL, CONTEXT_USER, LOW, Unique
 from exhume.interop.importers.form import I64Array, U64Array
 from exhume.interop.importers.perf_data.header import Event
 
 _BLOCK = 4 << 20
 _DECOMPRESSED, _PIECES = 64 << 10, 16
+# A record's size has 16 bits.
+_MOST_RECORD = 1 << 16
 _HEAD = struct.Struct("<IHH")
 _HALF = np.uint64(32)
 _SIZE_SHIFT = np.uint64(51)
@@ -188,39 +191,42 @@ class RecordReader:
         source = _Payloads(self, begin)
         rest = b""
         with pa.CompressedInputStream(pa.PythonFile(source, "r"), "zstd") as stream:
-            whole = True
-            while whole:
+            whole = damaged = False
+            while not whole and not damaged:
                 content, whole = self._decompressed(stream)
-                if plain := source.take_plain():
-                    block, _, _ = walk(plain, self._leave_out, self.at)
-                    if block is not None:
-                        yield block
-                if not content:
-                    break
-                content = rest + content
-                block, used, damaged = walk(content, self._leave_out, self.at)
-                rest = content[used:]
-                if block is not None:
-                    yield block
-                if damaged:
-                    self._leave_out(_LOST_TRACK, self.at, 1)
-                    return
+                rest += content
+                block, used, damaged = walk(rest, self._leave_out, self.at)
+                rest = rest[used:]
+                damaged |= len(rest) > _MOST_RECORD
+                plain = source.take_plain()
+                between = walk(plain, self._leave_out, self.at)[0] if plain else None
+                if block is not None and between is not None:
+                    # They stand before the end of the block: its last records are of the round behind.
+                    block = replace(block, rounds=block.rounds + between.rounds)
+                    between = replace(between, rounds=0)
+                yield from (each for each in (block, between) if each is not None)
+            if damaged:
+                self._leave_out(_LOST_TRACK, self.at, 1)
+                return
         if rest:
             self._leave_out("the last record is cut off", self.at, 1)
         if source.cut_off:
             self._leave_out("the last compressed record is cut off", self.at, 1)
 
     def _decompressed(self, stream: IO[bytes]) -> tuple[bytes, bool]:
-        """The next bytes of compressed records, and whether more may follow. What a damaged place takes with it is no
-        more than one of the pieces."""
+        """The next bytes of compressed records, and whether these are the last. What a damaged place takes with it is
+        no more than one of the pieces."""
         pieces: list[bytes] = []
         try:
-            while len(pieces) < _PIECES and (piece := stream.read(_DECOMPRESSED)):
+            while len(pieces) < _PIECES:
+                piece = stream.read(_DECOMPRESSED)
+                if not piece:
+                    return b"".join(pieces), True
                 pieces.append(piece)
         except (OSError, pa.ArrowException):
             self._leave_out("damaged compressed records", self.at, 1)
-            return b"".join(pieces), False
-        return b"".join(pieces), True
+            return b"".join(pieces), True
+        return b"".join(pieces), False
 
 
 class _Payloads(io.RawIOBase):
@@ -363,11 +369,14 @@ class Layout:
 
     def trailer(self, block: Block, at: I64Array, name: SampleType) -> U64Array | None:
         """A field of the trailer of some other records; zero where the record is too short to have one."""
-        back = self._back.get(name)
-        if back is None:
+        if name not in self._back:
             return None
-        sizes = block.sizes(at)
-        return np.where(sizes > self.trailer_words, block.words[at + np.maximum(sizes - back, 0)], np.uint64(0))
+        there = block.sizes(at) > self.trailer_words
+        return np.where(there, block.words[self.trailer_place(block, at, name)], np.uint64(0))
+
+    def trailer_place(self, block: Block, at: I64Array, name: SampleType) -> I64Array:
+        """Where a field of the trailer of some other records is, in words; anywhere in those that have none."""
+        return at + np.maximum(block.sizes(at) - self._back[name], 0)
 
     def chains(self, block: Block, at: I64Array) -> tuple[I64Array, I64Array, npt.NDArray[np.bool_]]:
         """Where the callchains of some samples begin (in words), how long they are, and which are sound."""
@@ -409,26 +418,86 @@ class Samples:
     def select(self, chosen: I64Array) -> "Samples":
         """Some of the samples, in that order."""
         depth = self.depth[chosen]
-        first = np.cumsum(depth) - depth
-        gather = np.repeat(self.first[chosen] - first, depth) + np.arange(int(depth.sum()), dtype=np.int64)
         return Samples(
             *(self.time[chosen], self.cpu[chosen], self.pid[chosen], self.tid[chosen], self.period[chosen]),
-            *(self.addresses[gather], first, depth),
+            *(self.addresses[ragged(self.first[chosen], depth)], np.cumsum(depth) - depth, depth),
         )
 
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """Parts of callchains, laid end to end, each with a key that equal ones have."""
+
+    addresses: U64Array
+    first: I64Array
+    depth: I64Array
+    keys: U64Array
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def select(self, chosen: I64Array) -> "Chains":
+        depth = self.depth[chosen]
+        addresses = self.addresses[ragged(self.first[chosen], depth)]
+        return Chains(addresses, np.cumsum(depth) - depth, depth, self.keys[chosen])
+
+
+_HELD = ("time", "cpu", "pid", "tid", "period", "head", "tail")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSamples:
+    """Samples that are held until all records of their time are there. `head` is the part of each one's stack in the
+    kernel, as a number that was given to it; `tail` is that in user code, as a place among `tails`, or -1."""
+
+    time: U64Array
+    cpu: I64Array
+    pid: I64Array
+    tid: I64Array
+    period: U64Array
+    head: I64Array
+    tail: I64Array
+    tails: Chains
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def select(self, chosen: I64Array | npt.NDArray[np.bool_]) -> "HeldSamples":
+        """Some of the samples, in that order."""
+        return replace(self, **{name: getattr(self, name)[chosen] for name in _HELD})
+
     @classmethod
-    def concatenate(cls, parts: "list[Samples]") -> "Samples":
-        offsets = np.cumsum([0, *(len(part.addresses) for part in parts)])
-        return cls(
-            time=np.concatenate([part.time for part in parts]),
-            cpu=np.concatenate([part.cpu for part in parts]),
-            pid=np.concatenate([part.pid for part in parts]),
-            tid=np.concatenate([part.tid for part in parts]),
-            period=np.concatenate([part.period for part in parts]),
-            addresses=np.concatenate([part.addresses for part in parts]),
-            first=np.concatenate([part.first + offset for part, offset in zip(parts, offsets[:-1], strict=True)]),
-            depth=np.concatenate([part.depth for part in parts]),
+    def concatenate(cls, parts: "list[HeldSamples]") -> "HeldSamples":
+        if len(parts) == 1:
+            return parts[0]
+        rows = np.cumsum([0, *(len(part.tails) for part in parts)]).tolist()
+        words = np.cumsum([0, *(len(part.tails.addresses) for part in parts)]).tolist()
+        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _HELD}
+        shifts = np.repeat(rows[:-1], [len(part) for part in parts])
+        columns["tail"] = np.where(columns["tail"] < 0, -1, columns["tail"] + shifts)
+        tails = Chains(
+            np.concatenate([part.tails.addresses for part in parts]),
+            np.concatenate([part.tails.first + word for part, word in zip(parts, words[:-1], strict=True)]),
+            np.concatenate([part.tails.depth for part in parts]),
+            np.concatenate([part.tails.keys for part in parts]),
         )
+        return cls(**columns, tails=tails)
+
+
+def ragged(first: I64Array, depth: I64Array) -> I64Array:
+    """The places of rows of different lengths, one after the other."""
+    return np.repeat(first - (np.cumsum(depth) - depth), depth) + np.arange(int(depth.sum()), dtype=np.int64)
+
+
+def distinct(values: U64Array) -> Unique:
+    """The distinct values of an array in the order in which they come, by hashing: several times as fast as by
+    sorting, where most values repeat."""
+    whole = pa.Array.from_buffers(pa.uint64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+    encoded = call_function("dictionary_encode", [whole])
+    which = encoded.indices.to_numpy().astype(np.int64)
+    index = np.empty(len(encoded.dictionary), np.int64)
+    index[which[::-1]] = np.arange(len(values) - 1, -1, -1)
+    return Unique(encoded.dictionary.to_numpy(), index, which)
 
 
 def decode_samples(block: Block, at: I64Array, layout: Layout) -> tuple[Samples, int]:
@@ -441,8 +510,7 @@ def decode_samples(block: Block, at: I64Array, layout: Layout) -> tuple[Samples,
     else:
         begin, depth = at, np.zeros(len(at), np.int64)
     first = np.cumsum(depth) - depth
-    gather = np.repeat(begin - first, depth) + np.arange(int(depth.sum()), dtype=np.int64)
-    addresses = block.words[gather]
+    addresses = block.words[ragged(begin, depth)]
     bare = np.flatnonzero(depth == 0)
     ip = layout.word(block, at, SampleType.IP)
     if len(bare) and ip is not None:

@@ -1,5 +1,5 @@
 """Names for the addresses in a perf.data file: from perf's cache of build ids, from this machine where it is the same
-file, from a given list of the kernel's symbols; else module and offset.
+file, from a given list of the kernel's symbols, from perf maps of compiled code; else module and offset.
 
 A file on this machine is used where its build id is the recorded one; without a recorded one, where the recording was
 made here.
@@ -9,19 +9,22 @@ import os
 import platform
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from exhume.collect.symbols.frame import ANONYMOUS, KERNEL, USER, Frame, make_frame
+from exhume.collect.symbols.frame import ANONYMOUS, JIT, KERNEL, USER, Frame, make_frame
 from exhume.collect.symbols.kernel import KERNEL_MODULE, VDSO, KernelTable, load_kallsyms
 from exhume.collect.symbols.mappings import MappedFile
 from exhume.collect.symbols.parser.demangle import demangle
 from exhume.collect.symbols.parser.elf import ElfFile
 from exhume.collect.symbols.parser.open_file import FileRefused, OpenFile, identity_of, readable, refusing_malformed
+from exhume.collect.symbols.parser.perf_map import PERF_MAP, CodeRanges, MapPiece, read_perf_map
 from exhume.collect.symbols.parser.program import Program, load_outlines, load_program
+from exhume.collect.symbols.parser.wire import BadReply
+from exhume.interop.importers.files import InputFile
 from exhume.interop.importers.form import UNKNOWN_FRAME, U64Array
 from exhume.interop.importers.perf_data.header import Header
 from exhume.interop.importers.perf_data.tasks import KernelMap
@@ -33,15 +36,20 @@ _DEBUG = Path("/usr/lib/debug/.build-id")
 _REFERENCES = ("_text", "_stext")
 # The kernel's image is smaller (arch/x86/include/asm/page_64_types.h, KERNEL_IMAGE_SIZE).
 _IMAGE_BYTES = 1 << 30
+_TMP = Path("/tmp")
+_MAP_PIECE, _MOST_MAP_BYTES, _MOST_MAPS = 512 << 10, 64 << 20, 512
+_ANONYMOUS_FRAME = make_frame(USER, ANONYMOUS, ANONYMOUS)
 _FIRST_SYMBOL = re.compile(rb"^([0-9a-f]+) [tT] (_text|_stext)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class SymbolPlaces:
-    """Where symbols are looked for: perf's cache, and a list of the kernel's symbols where one is given."""
+    """Where symbols are looked for: perf's cache, a list of the kernel's symbols where one is given, and next to the
+    recording, for maps of compiled code (perf-PID.map)."""
 
     cache: Path
     kallsyms: Path | None = None
+    recording: InputFile | None = None
 
 
 class Symbols:
@@ -53,9 +61,13 @@ class Symbols:
         self._places = places
         self._kernel: _KernelNames | None = None
         self._programs: dict[tuple[str, bytes], _NamedFile | None] = {}
-        self._local = header.hostname == platform.node() and header.release == platform.release()
+        self._compiled: dict[int, _CompiledCode | None] = {}
         #: Files that no functions are known of: none of that build id was found.
         self.nameless: set[str] = set()
+
+    @property
+    def _local(self) -> bool:
+        return self._header.hostname == platform.node() and self._header.release == platform.release()
 
     @property
     def kernel_is_named(self) -> bool:
@@ -70,7 +82,7 @@ class Symbols:
     def user(self, file: MappedFile, build_id: bytes, offsets: U64Array) -> list[Frame]:
         """A frame for each offset in a mapped file."""
         if not file.on_disk and file.path != VDSO:
-            module = ANONYMOUS if file.maybe_jit or not file.module.startswith("[") else file.module
+            module = file.module if file.module.startswith("[") else ANONYMOUS
             return [make_frame(USER, module, module)] * len(offsets)
         key = (file.path, build_id)
         if key not in self._programs:
@@ -80,6 +92,34 @@ class Symbols:
             self.nameless.add(file.path)
             return [nameless_frame(file, offset) for offset in offsets.tolist()]
         return program.frames(file, offsets)
+
+    def compiled(self, pid: int, addresses: U64Array) -> list[Frame]:
+        """A frame for each address in memory into which a process may have compiled code."""
+        if pid not in self._compiled:
+            if len(self._compiled) > _MOST_MAPS:
+                self._compiled.clear()
+            self._compiled[pid] = self._load_map(pid)
+        code = self._compiled[pid]
+        return [_ANONYMOUS_FRAME] * len(addresses) if code is None else code.frames(addresses)
+
+    def _load_map(self, pid: int) -> "_CompiledCode | None":
+        """The perf map of a process: next to the file, or of this machine where the file is. As by perf, one is trusted
+        if it belongs to root or to the user (tools/perf/util/symbol.c, dso__load), next to the file also if it belongs
+        to the file's owner: recordings lie in /tmp as well, where anyone can put a map."""
+        name, trusted = f"perf-{pid}.map", (0, os.geteuid())
+        recording, given = self._places.recording, None
+        if recording is not None:
+            given = _opened(recording.path.with_name(name), trusted=(*trusted, recording.uid))
+        if given is None and self._local:
+            given = _opened(_TMP / name, trusted)
+        if given is None:
+            return None
+        try:
+            return _CompiledCode.load(given)
+        except (FileRefused, BadReply, OSError):
+            return None
+        finally:
+            given.close()
 
     def _load(self, file: MappedFile, build_id: bytes) -> "_NamedFile | None":
         for path in self._candidates(file.path, build_id):
@@ -170,6 +210,36 @@ class _KernelNames:
         ]
 
 
+class _CompiledCode:
+    """Functions that a runtime compiled, from the map that it wrote."""
+
+    def __init__(self) -> None:
+        self._code = CodeRanges()
+        self._frames: dict[int, Frame] = {}
+
+    @classmethod
+    def load(cls, file: OpenFile) -> "_CompiledCode":
+        """Raises FileRefused, BadReply and OSError."""
+        found = cls()
+        at = 0
+        while at < _MOST_MAP_BYTES:
+            piece = MapPiece(read_perf_map(file, at, _MAP_PIECE), _MAP_PIECE)
+            if not piece.used:
+                break
+            found._code.add(piece)
+            at += piece.used
+        return found
+
+    def frames(self, addresses: U64Array) -> list[Frame]:
+        at = self._code.find(addresses).tolist()
+        for index in set(at) - self._frames.keys():
+            known = index >= 0
+            self._frames[index] = (
+                make_frame(JIT, PERF_MAP, readable(self._code.name(index))) if known else _ANONYMOUS_FRAME
+            )
+        return [self._frames[index] for index in at]
+
+
 class _NamedFile:
     """A program or library whose functions are known."""
 
@@ -219,13 +289,15 @@ def nameless_frame(file: MappedFile, offset: int) -> Frame:
     return make_frame(USER, file.module, f"{file.base}+0x{offset:x}")
 
 
-def _opened(path: Path) -> OpenFile | None:
+def _opened(path: Path, trusted: Collection[int] | None = None) -> OpenFile | None:
+    """A regular file, open; None where it can't be opened, or does not belong to one of those that are `trusted`, which
+    also have to have put it there themselves."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if trusted else 0))
     except OSError:
         return None
     status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(status.st_mode) or (trusted is not None and status.st_uid not in trusted):
         os.close(fd)
         return None
     return OpenFile(fd, identity_of(status), str(path))

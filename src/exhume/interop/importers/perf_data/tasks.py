@@ -6,7 +6,7 @@ child has the name and the mappings of its parent until it has its own, and a th
 one runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from operator import itemgetter
@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from exhume.collect.perf.attr import SampleType
 from exhume.collect.perf.records import row_keys, unique
-from exhume.collect.symbols.mappings import AddressSpace, FileKey, MappedFile, Mapping, mapped_file
+from exhume.collect.symbols.mappings import MAX_MAPPINGS, AddressSpace, FileKey, MappedFile, Mapping, mapped_file
 from exhume.interop.importers.form import I64Array, U64Array
-from exhume.interop.importers.perf_data.records import Block, Kind, Layout, Samples
+from exhume.interop.importers.perf_data.records import Block, HeldSamples, Kind, Layout, ragged
 
 _PROT_EXEC = 4
 # The same bit as that of an exec: a FORK that perf made up for a process that was there before.
@@ -27,6 +27,13 @@ _MISC_FORK_EXEC = 1 << 13
 _MISC_BUILD_ID = 1 << 14
 _KERNEL_PID = -1
 _MAX_PATH_WORDS = 4096 // 8 + 1
+# An address and the number of a layer in one word: no user address is longer, but those handed out on request.
+_ADDRESS_BITS = np.uint64(48)
+_MOST_ADDRESS = np.uint64(1 << 48)
+_MOST_LAYERS_AT_ONCE = 1 << 16
+# An image of more layers than this is made one: each is looked up apart.
+_MOST_LAYERS = 6
+_WORTH_TRIMMING = 200_000
 _MAPS = ("time", "order", "pid", "start", "length", "offset", "file")
 _moment_of = itemgetter(0)
 
@@ -87,34 +94,144 @@ class KernelMap:
 
 
 class Image:
-    """The mappings of one process. `salt` is another one whenever its addresses may mean something else; `changed` is
-    when it last had a new mapping."""
+    """The mappings of one process, as layers of a MappingStore, the newest first. `salt` is another one whenever its
+    addresses may mean something else; `changed` is when it last had a new mapping."""
 
-    __slots__ = ("_pending", "_space", "changed", "salt")
+    __slots__ = ("changed", "layers", "pid", "salt")
 
-    def __init__(self, pid: int, salt: int) -> None:
+    def __init__(self, pid: int, salt: int, layers: tuple[int, ...] = ()) -> None:
+        self.pid = pid
         self.salt = salt
+        self.layers = layers
         self.changed = 0
-        self._space = AddressSpace(pid)
-        self._pending: list[list[Mapping]] = []
-
-    def add(self, time: int, run: list[Mapping], salt: int) -> None:
-        self._pending.append(run)
-        self.salt = salt
-        self.changed = time
 
     def fork(self, pid: int) -> "Image":
-        child = Image(pid, self.salt)
-        child._space, child._pending = self._space.fork(pid), self._pending.copy()
-        return child
+        return Image(pid, self.salt, self.layers)
 
-    @property
-    def space(self) -> AddressSpace:
-        """All of the mappings."""
-        for run in self._pending:
-            self._space.add(run)
-        self._pending.clear()
-        return self._space
+
+class MappingStore:
+    """The executable mappings of all processes, in one table.
+
+    What a process mapped without a fork in between is a layer: rows that are sorted and apart from each other. What
+    lies in a newer layer of an image hides what is below. So an exec adds a few rows, and a fork none."""
+
+    def __init__(self, files: list[MappedFile]) -> None:
+        self._files = files
+        self._start, self._end, self._shift = (np.zeros(0, np.uint64) for _ in range(3))
+        self._file = np.zeros(0, np.int64)
+        # Of each layer its number, the first of its rows and how many there are.
+        self._number, self._first, self._count = (np.zeros(0, np.int64) for _ in range(3))
+        self._numbers = count()
+        self._kept = 0
+
+    def add(self, maps: Maps, run_of: I64Array, runs: int) -> list[int]:
+        """Make a layer of each of some runs of mappings, which come in the order of time; returns their numbers."""
+        order = np.lexsort((maps.start, run_of))
+        run, start, end = run_of[order], maps.start[order], (maps.start + maps.length)[order]
+        counts = np.bincount(run, minlength=runs)
+        first = np.cumsum(counts) - counts + len(self._start)
+        self._append(start, end, (maps.start - maps.offset)[order], maps.file[order])
+        clash = np.flatnonzero((run[1:] == run[:-1]) & (end[:-1] > start[1:]))
+        for each in np.unique(run[clash]).tolist():
+            first[each], counts[each] = self._overlaid(self._mappings(maps.select(run_of == each)))
+        return self._name(first, counts)
+
+    def merge(self, layers: Sequence[int]) -> int:
+        """One layer in place of several, given with the newest first."""
+        places = np.searchsorted(self._number, np.array(layers[::-1], np.int64))
+        spans = zip(self._first[places].tolist(), self._count[places].tolist(), strict=True)
+        rows = np.concatenate([np.arange(first, first + size) for first, size in spans])
+        start, end = self._start[rows], self._end[rows]
+        nothing = np.zeros(len(rows), np.int64)
+        maps = Maps(start, nothing, nothing, start, end - start, start - self._shift[rows], self._file[rows])
+        first, size = self._overlaid(self._mappings(maps))
+        return self._name(np.array([first]), np.array([size]))[0]
+
+    def trim(self, used: Callable[[], set[int]]) -> None:
+        """Forget layers that no image has any more, once that is worth it."""
+        if len(self._start) < 2 * self._kept + _WORTH_TRIMMING:
+            return
+        kept = np.isin(self._number, np.array(sorted(used()), np.int64))
+        self._number, first, counts = self._number[kept], self._first[kept], self._count[kept]
+        self._first = np.cumsum(counts) - counts
+        self._count = counts
+        rows = ragged(first, counts)
+        self._start, self._end, self._shift = self._start[rows], self._end[rows], self._shift[rows]
+        self._file = self._file[rows]
+        self._kept = len(rows)
+
+    def locate(self, images: Sequence[Image], image_of: I64Array, addresses: U64Array) -> tuple[I64Array, U64Array]:
+        """The file that each address lies in, -1 for none, and the offset in it. In memory without a file there are no
+        offsets to go by: there the address itself is the place."""
+        file = np.full(len(addresses), -1, np.int64)
+        offset = addresses.copy()
+        layers = np.array([layer for image in images for layer in image.layers], np.int64)
+        depth = np.array([len(image.layers) for image in images], np.int64)
+        first = np.cumsum(depth) - depth
+        left = np.flatnonzero((image_of >= 0) & (addresses < _MOST_ADDRESS))
+        level = 0
+        while len(left):
+            left = left[depth[image_of[left]] > level]
+            found, shift = self._look_up(layers[first[image_of[left]] + level], addresses[left])
+            hit = found >= 0
+            file[left[hit]] = found[hit]
+            offset[left[hit]] -= shift[hit]
+            left = left[~hit]
+            level += 1
+        return file, offset
+
+    def _look_up(self, layer: I64Array, addresses: U64Array) -> tuple[I64Array, U64Array]:
+        """In one layer each: the file, -1 for none, and what to subtract for the offset in it."""
+        file, shift = np.full(len(layer), -1, np.int64), np.zeros(len(layer), np.uint64)
+        used, which = np.unique(layer, return_inverse=True)
+        # A layer's number and an address in one word.
+        for begin in range(0, len(used), _MOST_LAYERS_AT_ONCE):
+            chosen = np.flatnonzero((which >= begin) & (which < begin + _MOST_LAYERS_AT_ONCE))
+            places = np.searchsorted(self._number, used[begin : begin + _MOST_LAYERS_AT_ONCE])
+            rows = ragged(self._first[places], self._count[places])
+            high = np.repeat(np.arange(len(places), dtype=np.uint64), self._count[places]) << _ADDRESS_BITS
+            if not len(rows):
+                continue
+            wanted = ((which[chosen] - begin).astype(np.uint64) << _ADDRESS_BITS) + addresses[chosen]
+            at = np.searchsorted(high + self._start[rows], wanted, side="right") - 1
+            inside = (at >= 0) & (wanted - high[at] < self._end[rows[at]])
+            inside &= high[at] >> _ADDRESS_BITS == wanted >> _ADDRESS_BITS
+            hit = rows[at[inside]]
+            file[chosen[inside]], shift[chosen[inside]] = self._file[hit], self._shift[hit]
+        return file, shift
+
+    def _append(self, start: U64Array, end: U64Array, shift: U64Array, file: I64Array) -> None:
+        # Where a runtime may have put compiled code, the address is the place.
+        jit = np.array([each.maybe_jit for each in self._files], np.bool_)
+        self._start = np.concatenate([self._start, start])
+        self._end = np.concatenate([self._end, end])
+        self._shift = np.concatenate([self._shift, np.where(jit[file], np.uint64(0), shift)])
+        self._file = np.concatenate([self._file, file])
+
+    def _name(self, first: I64Array, counts: I64Array) -> list[int]:
+        numbers = [next(self._numbers) for _ in range(len(first))]
+        self._number = np.concatenate([self._number, np.array(numbers, np.int64)])
+        self._first = np.concatenate([self._first, first])
+        self._count = np.concatenate([self._count, counts])
+        return numbers
+
+    def _mappings(self, maps: Maps) -> list[Mapping]:
+        columns = (maps.start, maps.length, maps.offset, maps.file)
+        return [
+            Mapping(start, start + length, offset, self._files[file])
+            for start, length, offset, file in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+
+    def _overlaid(self, mappings: list[Mapping]) -> tuple[int, int]:
+        """Add rows of mappings that cover each other, in the order in which they were made."""
+        space = AddressSpace(0)
+        space.add(mappings)
+        layout = space.layout
+        place = {file.number: at for at, file in enumerate(self._files)}
+        first = len(self._start)
+        start, end, offset = (np.array(column, np.uint64) for column in (layout.starts, layout.ends, layout.offsets))
+        self._append(start, end, start - offset, np.array([place[file.number] for file in layout.files], np.int64))
+        return first, len(layout.files)
 
 
 class TaskDecoder:
@@ -179,7 +296,10 @@ class TaskDecoder:
                 files = self._files_of(block, at, path_at, layout.trailer_words, identified=kind == Kind.MMAP2)
                 start, length, offset = (block.words[at + word] for word in (2, 3, 4))
                 moments = (_times(block, at, layout), block.order(at))
-                found.append(Maps(*moments, block.low(at), start, length, offset, files))
+                made = Maps(*moments, block.low(at), start, length, offset, files)
+                # The legacy vsyscall page lies above all of it; nothing that matters does.
+                possible = (start < _MOST_ADDRESS) & (length - np.uint64(1) < _MOST_ADDRESS)
+                found.append(made.select(possible & (offset < np.uint64(1 << 63))))
         return found
 
     def _take_kernel(self, block: Block, at: int, path_at: int) -> None:
@@ -235,6 +355,7 @@ class Tasks:
     def __init__(self, decoder: TaskDecoder) -> None:
         self._decoder = decoder
         self._salts = count(1)
+        self.mappings = MappingStore(decoder.files)
         self._swapper = decoder.comm(b"swapper")
         # With the time from which on, newest last; more than one only within one application.
         self._names: dict[int, list[tuple[int, int]]] = {0: [(0, self._swapper)]}
@@ -253,7 +374,8 @@ class Tasks:
         for names in self._names.values():
             if len(names) > 1:
                 del names[:-1]
-        changes: list[tuple[tuple[int, int], Rename | Fork | tuple[int, list[Mapping]]]] = []
+        self.mappings.trim(self._used_layers)
+        changes: list[tuple[tuple[int, int], Rename | Fork | tuple[int, int]]] = []
         changes.extend((each[:2], each) for each in renames)
         changes.extend((each[:2], each) for each in forks)
         if maps is not None and len(maps.time):
@@ -280,16 +402,24 @@ class Tasks:
                 self.parents.pop(pid, None)
                 self._changed.discard(pid)
 
-    def _map(self, time: int, pid: int, run: list[Mapping]) -> None:
+    def _map(self, time: int, pid: int, layer: int) -> None:
         if pid not in self._images:
             self._images[pid] = [(0, Image(pid, 0))]
-        self._images[pid][-1][1].add(time, run, next(self._salts))
+        image = self._images[pid][-1][1]
+        image.layers = (layer, *image.layers)
+        if len(image.layers) > _MOST_LAYERS:
+            image.layers = (self.mappings.merge(image.layers),)
+        image.salt = next(self._salts)
+        image.changed = time
+
+    def _used_layers(self) -> set[int]:
+        return {layer for images in self._images.values() for _, image in images for layer in image.layers}
 
     def _fork(self, fork: Fork) -> None:
         # A parent whose name is not known has none to inherit (thread__fork: only if parent->comm_set).
-        unnamed = self._decoder.comm(b":%d" % fork.parent_tid)
-        name = self._names.get(fork.parent_tid, [(0, unnamed)])[-1][1]
-        if name == unnamed:
+        names = self._names.get(fork.parent_tid)
+        name = -1 if names is None else names[-1][1]
+        if name < 0 or self._decoder.comms[name] == f":{fork.parent_tid}":
             name = self._decoder.comm(b":%d" % fork.tid)
         self._names.setdefault(fork.tid, []).append((fork.time, name))
         if fork.pid == fork.parent:
@@ -305,8 +435,8 @@ class Tasks:
         if len(images) > 1:
             self._changed.add(pid)
 
-    def _runs(self, maps: Maps, forks: list[Fork]) -> list[tuple[tuple[int, int], tuple[int, list[Mapping]]]]:
-        """What each process mapped without a fork of its own in between, with the moment of the first."""
+    def _runs(self, maps: Maps, forks: list[Fork]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """What each process mapped without a fork of its own in between: the moment of the first, process and layer."""
         enders = [(pid, *each[:2]) for each in forks for pid in (each.pid, each.parent)]
         pids = np.concatenate([maps.pid, np.array([pid for pid, _, _ in enders], np.int64)])
         times = np.concatenate([maps.time, np.array([time for _, time, _ in enders], np.uint64)])
@@ -316,63 +446,55 @@ class Tasks:
         begins = is_map.copy()
         begins[1:] &= (pids[order][1:] != pids[order][:-1]) | ~is_map[:-1]
         chosen = maps.select(order[is_map])
-        cuts = np.flatnonzero(begins[is_map]).tolist()
-        files = self._decoder.files
-        columns = (chosen.start, chosen.length, chosen.offset, chosen.file)
-        mappings = [
-            Mapping(start, start + length, offset, files[file])
-            for start, length, offset, file in zip(*(column.tolist() for column in columns), strict=True)
-        ]
+        cuts = np.flatnonzero(begins[is_map])
+        run_of = np.cumsum(begins[is_map]) - 1
         heads = (column[cuts].tolist() for column in (chosen.time, chosen.order, chosen.pid))
-        bounds = zip(*heads, cuts, [*cuts[1:], len(mappings)], strict=True)
-        return [((time, order), (pid, mappings[first:end])) for time, order, pid, first, end in bounds]
+        within = np.arange(len(run_of)) - cuts[run_of] < MAX_MAPPINGS
+        layers = self.mappings.add(chosen.select(within), run_of[within], len(cuts))
+        return [((time, order), (pid, layer)) for time, order, pid, layer in zip(*heads, layers, strict=True)]
 
-    def names_of(self, samples: Samples) -> I64Array:
+    def names_of(self, samples: HeldSamples) -> I64Array:
         """The name of the thread of each sample, as a place among the names."""
-        result = np.empty(len(samples), np.int64)
         tids, which = np.unique(samples.tid, return_inverse=True)
-        current = np.empty(len(tids), np.int64)
-        changing = []
-        for place, tid in enumerate(tids.tolist()):
-            names = self._names.get(tid)
-            if names is None:
-                current[place] = self._decoder.comm(b":%d" % tid)
-            else:
-                current[place] = names[-1][1]
-                if len(names) > 1:
-                    changing.append((place, names))
-        result[:] = current[which]
-        for place, names in changing:
-            at = np.flatnonzero(which == place)
-            since = np.array([time for time, _ in names], np.uint64)
-            index = np.maximum(np.searchsorted(since, samples.time[at], side="right") - 1, 0)
-            result[at] = np.array([name for _, name in names], np.int64)[index]
-        return result
+        histories = [self._names.get(tid) or [(0, self._decoder.comm(b":%d" % tid))] for tid in tids.tolist()]
+        names = np.array([name for history in histories for _, name in history], np.int64)
+        return names[_at_that_time(histories, which, samples.time)]
 
     def name_of(self, tid: int) -> str:
         """What a thread is called now."""
         names = self._names.get(tid)
         return self._decoder.comms[names[-1][1]] if names else f":{tid}"
 
-    def images_of(self, samples: Samples) -> tuple[list[Image], I64Array]:
+    def images_of(self, samples: HeldSamples) -> tuple[list[Image], I64Array]:
         """The images that were sampled, and which of them each sample ran; -1 where nothing is known of it."""
-        images: list[Image] = []
         pids, which = np.unique(samples.pid, return_inverse=True)
-        numbers = np.full(len(pids), -1, np.int64)
-        changing = []
-        for place, pid in enumerate(pids.tolist()):
-            known = self._images.get(pid)
-            if known:
-                numbers[place] = len(images)
-                images.append(known[-1][1])
-                if len(known) > 1:
-                    changing.append((place, known))
-        result = numbers[which]
-        for place, known in changing:
-            at = np.flatnonzero(which == place)
-            since = np.array([time for time, _ in known], np.uint64)
-            index = np.maximum(np.searchsorted(since, samples.time[at], side="right") - 1, 0)
-            base = len(images)
-            images.extend(image for _, image in known)
-            result[at] = base + index
+        found = [self._images.get(pid) for pid in pids.tolist()]
+        histories = [history for history in found if history]
+        images = [image for history in histories for _, image in history]
+        number = np.full(len(pids), -1, np.int64)
+        number[[place for place, history in enumerate(found) if history]] = np.arange(len(histories))
+        known = np.flatnonzero(number[which] >= 0)
+        result = np.full(len(samples), -1, np.int64)
+        result[known] = _at_that_time(histories, number[which[known]], samples.time[known])
         return images, result
+
+
+def _at_that_time(histories: Sequence[Sequence[tuple[int, object]]], which: I64Array, time: U64Array) -> I64Array:
+    """Which entry of some histories, laid end to end, held at some times: the last one up to then, or the first.
+    `which` is the history of each time."""
+    counts = np.array([len(history) for history in histories], np.int64)
+    first = np.cumsum(counts) - counts
+    several = np.flatnonzero(counts[which] > 1)
+    result = first[which]
+    if len(several):
+        since = np.array([moment for history in histories for moment, _ in history], np.uint64)
+        owners = np.repeat(np.arange(len(histories)), counts)
+        # All in one order, each entry before what is of its time: then the last entry before is the one.
+        asked = np.repeat((0, 1), (len(since), len(several)))
+        moments = np.concatenate([since, time[several]])
+        order = np.lexsort((asked, moments, np.concatenate([owners, which[several]])))
+        is_entry = order < len(since)
+        last = order[np.maximum.accumulate(np.where(is_entry, np.arange(len(order)), 0))]
+        result[several[order[~is_entry] - len(since)]] = last[~is_entry]
+        result = np.maximum(result, first[which])
+    return result
