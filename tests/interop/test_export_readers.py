@@ -6,8 +6,10 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
 from tests.interop.outside_readers import FIREFOX_PROFILER, SPEEDSCOPE, google_profiler, npm_package
 from tests.parts import need
+from tests.system.faults.recorder_process import until
 
 from exhume.interop.firefox import render_firefox
 from exhume.interop.openmetrics import render_openmetrics
@@ -51,19 +54,30 @@ def test_speedscope_opens_its_files_and_trace_events(samples, recording, window,
 @pytest.mark.needs("npm", "node")
 def test_the_firefox_profiler_reads_its_files(samples, recording, window, tmp_path):
     program = [need("node"), str(npm_package(FIREFOX_PROFILER) / "dist/profiler-cli.js")]
-    # Its sessions are kept below the home directory.
-    environment = {**os.environ, "HOME": str(tmp_path)}
+    # Short: the daemon's socket is in it, and the path of a socket has at most 107 characters.
+    sessions = Path(tempfile.mkdtemp(prefix="profiler-"))
+    environment = {**os.environ, "PROFILER_CLI_SESSION_DIR": str(sessions)}
     events = recording.events(window)
     (tmp_path / "profile.json").write_text(render_firefox(samples, CORE, window, events, recording.facts))
 
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        command = [*program, *args, "--session", "test"]
+        return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
+
     def ask(*args: str) -> str:
-        done = subprocess.run(
-            [*program, *args], env=environment, capture_output=True, text=True, check=True, timeout=60
-        )
+        done = run(*args)
+        assert done.returncode == 0, f"{args}: {done.stderr}"
         return done.stdout
 
-    ask("load", str(tmp_path / "profile.json"))
+    # `load` starts the daemon itself but waits just half a second for it, too short next to other tests.
+    daemon = subprocess.Popen(
+        [*program, "--daemon", str(tmp_path / "profile.json"), "--session", "test"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
+        until("the profile is loaded", lambda: run("profile", "info", "--json").returncode == 0, every=0.5)
         info = json.loads(ask("profile", "info", "--all", "--json"))
         threads = {thread["name"]: thread for process in info["processes"] for thread in process["threads"]}
         found = tracks(samples, CORE)
@@ -84,7 +98,9 @@ def test_the_firefox_profiler_reads_its_files(samples, recording, window, tmp_pa
         markers = ask("thread", "markers", "--thread", threads["events"]["threadHandle"], "--json")
         assert INCIDENT in markers and any(event.kind == INCIDENT for event in events)
     finally:
-        ask("stop", "--all")
+        daemon.terminate()
+        daemon.wait(30)
+        shutil.rmtree(sessions)
 
 
 def _google_schema():
