@@ -1,4 +1,4 @@
-"""tools/run-tests runs all parts, and fails if any does."""
+"""tools/run-tests runs all parts, and fails if any does; a few failures are judged by a second run."""
 
 import shutil
 import subprocess
@@ -9,12 +9,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 PASSED, FAILED, INTERRUPTED, NO_TESTS = 0, 1, 2, 5
-# Appends its arguments to a file, a line per call, and exits with the code for that part.
+# Appends its arguments to a file, a line per call, and exits with the code for that part. Keeps the failures of
+# the first.
 PYTEST = """#!/bin/sh
 echo "$*" >> "$(dirname "$0")/calls"
 until [ -z "${{AWAITED:-}}" ] || [ -s "$(dirname "$0")/$AWAITED" ]; do sleep 0.01; done
 case "$*" in
-    *"-m not (paced or alone or long or vm)") exit {together} ;;
+    *"-m not (paced or alone or long or vm)")
+        mkdir -p .pytest_cache/v/cache
+        for number in $(seq "${{FAILURES:-0}}"); do
+            echo "  \\"tests/test_a.py::test_$number\\": true," >> .pytest_cache/v/cache/lastfailed
+        done
+        exit {together} ;;
+    *"-m not (alone or long or vm)") exit "$AGAIN" ;;
     *"-m paced and not (long or vm)") exit {paced} ;;
     *"-m alone and not (long or vm)") exit {alone} ;;
     *"-m not (root or "*) exit 0 ;;
@@ -65,6 +72,38 @@ def test_all_parts_run_and_any_can_fail_the_whole(
 ) -> None:
     exit_code, calls = run(tmp_path, together, paced, alone)
     assert (exit_code, len(calls)) == (code, 3)
+
+
+@pytest.mark.parametrize(
+    ("failures", "codes", "expected"),
+    [
+        (1, (PASSED, PASSED), (PASSED, 4)),
+        (4, (PASSED, PASSED), (PASSED, 4)),
+        (4, (FAILED, PASSED), (FAILED, 4)),
+        (4, (NO_TESTS, NO_TESTS), (NO_TESTS, 4)),
+        (1, (PASSED, FAILED), (FAILED, 4)),
+        (5, (PASSED, PASSED), (FAILED, 3)),
+        (0, (PASSED, PASSED), (FAILED, 3)),
+    ],
+)
+def test_a_few_failures_are_judged_by_a_second_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, codes: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    """Codes of the second run and of the tests that run alone; the code of the whole and the calls of pytest."""
+    again, alone = codes
+    monkeypatch.setenv("FAILURES", str(failures))
+    monkeypatch.setenv("AGAIN", str(again))
+    exit_code, made = run(tmp_path, FAILED, PASSED, alone)
+    assert (exit_code, len(made)) == expected
+    assert ["--last-failed " in call for call in made].count(True) == len(made) - 3
+
+
+def test_failures_of_an_earlier_run_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGAIN", str(PASSED))
+    (tmp_path / ".pytest_cache/v/cache").mkdir(parents=True)
+    (tmp_path / ".pytest_cache/v/cache/lastfailed").write_text('  "tests/test_a.py::test_b": true\n')
+    exit_code, made = run(tmp_path, FAILED, PASSED, PASSED)
+    assert (exit_code, len(made)) == (FAILED, 3)
 
 
 def test_arguments_are_passed_to_all_parts(tmp_path: Path) -> None:
