@@ -4,6 +4,7 @@ assert not untrue(recording, diagnosis)
 """
 
 import math
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -27,25 +28,44 @@ def evidence_in(diagnosis: Diagnosis) -> list[Evidence]:
 
 def untrue(recording: Recording, diagnosis: Diagnosis) -> list[str]:
     """What is quoted and can't be found again, in words; nothing where all is true."""
-    wrong = []
+    wrong, reads = [], Reads(recording)
     for evidence in evidence_in(diagnosis):
         if evidence.table == LIVE:
             continue
-        value = recompute(recording, evidence)
+        value = _recompute(reads, evidence)
         if not same(value, evidence.value):
             wrong.append(f"{evidence} is quoted, and {value!r} is recorded")
     return wrong
 
 
+class Reads:
+    """What is read of a recording, once for all evidence about the same time: a diagnosis quotes many values of few
+    windows."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.samples = cache(lambda window: Samples.read(recording, window))
+
+        @cache
+        def rows(table: str, window: Window, cpu: int | None) -> pa.Table:
+            found = recording.read(table, window, cpus=None if cpu is None else {cpu})
+            within = _within(found, window)
+            return found.filter(within).take(np.argsort(_walls(found)[within], kind="stable"))
+
+        self.rows = rows
+
+
 def recompute(recording: Recording, evidence: Evidence) -> float | int | str | None:
     """The value that the recording gives for a description; None where it has no such rows."""
+    return _recompute(Reads(recording), evidence)
+
+
+def _recompute(reads: Reads, evidence: Evidence) -> float | int | str | None:
     window = Window(evidence.since, evidence.until)
     assert not window.empty, f"{evidence} is about no time"
     if evidence.functions or evidence.how == "share":
-        return _sampled(recording, evidence, window)
-    cpus = None if evidence.cpu is None else {evidence.cpu}
-    rows = recording.read(evidence.table, window, cpus=cpus)
-    rows = rows.filter(_within(rows, window)).take(np.argsort(_walls(rows)[_within(rows, window)], kind="stable"))
+        return _sampled(reads, evidence, window)
+    rows = reads.rows(evidence.table, window, evidence.cpu)
     for column, text in evidence.match:
         reported = rows.column(column).to_pylist()
         rows = rows.filter(pa.array([("" if value is None else str(value)) == text for value in reported], pa.bool_()))
@@ -85,8 +105,8 @@ def _taken_together(column: pa.ChunkedArray, how: str) -> float | int | str | No
     return take(known).as_py()
 
 
-def _sampled(recording: Recording, evidence: Evidence, window: Window) -> float | int | None:
-    sampled = Samples.read(recording, window)
+def _sampled(reads: Reads, evidence: Evidence, window: Window) -> float | int | None:
+    sampled = reads.samples(window)
     mask = sampled.within(window).copy()
     if evidence.functions:
         mask &= sampled.holding(Names.of(evidence.functions))
@@ -101,5 +121,5 @@ def _sampled(recording: Recording, evidence: Evidence, window: Window) -> float 
     if evidence.how == "sum":
         return used
     assert evidence.how == "share", f"samples can't be taken together by {evidence.how}"
-    cores = 1 if evidence.cpu is not None else max(1, recording.facts.cores)
+    cores = 1 if evidence.cpu is not None else max(1, reads.recording.facts.cores)
     return min(1.0, used / 1e6 / window.seconds / cores)

@@ -11,13 +11,19 @@ Frames are root first; a frame `libc.so:memcpy` is user code of that module, a b
 
 import zlib
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from exhume.model.clock import MILLIS, NANOS, Tick, Window
+import numpy as np
+import pyarrow as pa
+
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.facts import RecordingFacts
+from exhume.store.format.names import SegmentName, boot_part
 from exhume.store.read.recording import Recording
-from exhume.store.write.writer import SegmentWriter
+from exhume.store.write.seal import write_sealed
+from exhume.store.write.writer import to_batch
 
 MONO = 5_000 * NANOS
 WALL = 1_780_000_020 * NANOS
@@ -30,16 +36,32 @@ def at(second: float) -> int:
     return WALL + round(second * NANOS)
 
 
+class _Sampled(NamedTuple):
+    """A stack of a core, this often in each of the seconds."""
+
+    since: int
+    until: int
+    count: int
+    cpu: int
+    pid: int
+    comm: str
+    stack: int
+
+
 class Scene:
     """A node that idles, but for what a test adds."""
 
-    def __init__(self, cores: int = 4, seconds: int = 40, **facts: Any) -> None:
+    def __init__(self, cores: int = 4, seconds: int = 40, *, wall: int = WALL, **facts: Any) -> None:
+        """`wall`: when it begins; `at` and `window` are of one that begins as usual."""
         self.cores = cores
+        self._wall = wall
         self.seconds = seconds
         self._facts = facts
         self._states: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
         self._node: dict[int, dict[str, Any]] = defaultdict(dict)
         self._rows: dict[int, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+        # Apart from the other rows: a large node has hundreds of thousands, too many for an object each.
+        self._sampled: list[_Sampled] = []
         self._stacks: dict[tuple[str, ...], int] = {}
         self._without: set[str] = set()
 
@@ -61,21 +83,7 @@ class Scene:
         self, cpu: int, since: int, until: int, share: float, comm: str, pid: int, frames: list[str]
     ) -> "Scene":
         """So much of a core's time in a stack."""
-        number = self.stack_of(frames)
-        weight = round(1_000_000 / RATE)
-        for second in range(since, until):
-            wanted = round(share * RATE)
-            for i in range(wanted):
-                self.row(
-                    "samples",
-                    second + i / max(wanted, 1) * 0.999,
-                    cpu=cpu,
-                    pid=pid,
-                    tid=pid,
-                    comm=comm,
-                    stack=number,
-                    weight_us=weight,
-                )
+        self._sampled.append(_Sampled(since, until, round(share * RATE), cpu, pid, comm, self.stack_of(frames)))
         return self
 
     def stack_of(self, frames: list[str]) -> int:
@@ -113,50 +121,81 @@ class Scene:
             "rate_hz": RATE,
             **self._facts,
         }
-        writer = SegmentWriter(directory, RecordingFacts(**facts), max_bytes=None, max_age_s=None, segment_s=3600)
-        self._tell_stacks(writer)
-        # All rows at once: a batch for every second and table would take most of the time.
         tables: dict[str, list[dict[str, Any]]] = defaultdict(list)
         starts = [MONO + second * NANOS for second in range(self.seconds)]
         for second, start in enumerate(starts):
-            tables["cpu"] += [self._cpu(cpu, second, start) for cpu in range(self.cores)]
             tables["node"].append({"time": start, "span_ms": 1000, **self._node[second]})
             for table, rows in self._rows[second].items():
                 tables[table] += [_timed(table, row) for row in rows]
-        for table, rows in tables.items():
-            if table not in self._without and rows:
-                writer.append(table, _columns(rows))
-        for second, start in enumerate(starts):
-            writer.commit(Tick(second, start, start + NANOS, start + NANOS + WALL - MONO))
-        writer.close()
+        ends = [start + NANOS for start in starts]
+        written = [
+            ("anchors", {"time": ends, "wall": [end + self._wall - MONO for end in ends]}),
+            ("cpu", self._cpu(starts)),
+            *self._sampled_tables(),
+            *((table, _columns(rows)) for table, rows in tables.items()),
+        ]
+        batches: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        for table, columns in written:
+            batch = to_batch(table, columns) if table not in self._without else None
+            if batch is not None:
+                batches[table].append(batch)
+        # At once as a sealed segment: to commit each second and to sync each file would take most of the time.
+        directory.mkdir(parents=True, exist_ok=True)
+        name = SegmentName(self._wall // MILLIS, boot_part(facts["boot_id"]), MONO // MILLIS)
+        whole = {table: pa.Table.from_batches(each) for table, each in sorted(batches.items())}
+        write_sealed(directory, name, RecordingFacts(**facts), whole)
         return Recording.open(directory)
 
-    def _cpu(self, cpu: int, second: int, start: int) -> dict[str, Any]:
-        reported = {**dict.fromkeys(STATES, 0), "wait_ns": 0, **self._states[cpu, second]}
-        idle = 1000 - sum(reported[state] for state in STATES)
-        return {"time": start, "cpu": cpu, "span_ms": 1000, **reported, "idle": idle}
+    def _cpu(self, starts: list[int]) -> dict[str, list[Any]]:
+        """The shares of all cores, second by second."""
+        rows = len(starts) * self.cores
+        columns: dict[str, list[Any]] = {
+            "time": [start for start in starts for _ in range(self.cores)],
+            "cpu": [*range(self.cores)] * len(starts),
+            "span_ms": [1000] * rows,
+            **{name: [0] * rows for name in (*STATES, "wait_ns")},
+        }
+        for (cpu, second), states in self._states.items():
+            if cpu < self.cores and second < len(starts):
+                for name, value in states.items():
+                    columns.setdefault(name, [None] * rows)[second * self.cores + cpu] = value
+        columns["idle"] = [1000 - sum(shares) for shares in zip(*(columns[name] for name in STATES), strict=True)]
+        return columns
 
-    def _tell_stacks(self, writer: SegmentWriter) -> None:
+    def _sampled_tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Frames, stacks, and the samples of all stacks in the order of their seconds."""
         frames = {frame: zlib.crc32(frame.encode()) + 1 for stack in self._stacks for frame in stack}
-        if not frames or "samples" in self._without:
+        if frames and "samples" not in self._without:
+            parts = {frame: frame.rpartition(":") for frame in frames}
+            yield (
+                "frames",
+                {
+                    "frame": list(frames.values()),
+                    "kind": ["user" if parts[frame][0] else "kernel" for frame in frames],
+                    "module": [parts[frame][0] for frame in frames],
+                    "name": [parts[frame][2] for frame in frames],
+                },
+            )
+            stacks = [[frames[frame] for frame in stack] for stack in self._stacks]
+            yield "stacks", {"stack": list(self._stacks.values()), "frames": stacks}
+        sampled = [each for each in self._sampled if each.count and each.since < min(each.until, self.seconds)]
+        if not sampled:
             return
-        parts = {frame: frame.rpartition(":") for frame in frames}
-        writer.append(
-            "frames",
-            {
-                "frame": list(frames.values()),
-                "kind": ["user" if parts[frame][0] else "kernel" for frame in frames],
-                "module": [parts[frame][0] for frame in frames],
-                "name": [parts[frame][2] for frame in frames],
-            },
+        lengths = [min(each.until, self.seconds) - each.since for each in sampled]
+        second = np.concatenate(
+            [np.repeat(np.arange(s.since, s.since + long), s.count) for s, long in zip(sampled, lengths, strict=True)]
         )
-        writer.append(
-            "stacks",
-            {
-                "stack": list(self._stacks.values()),
-                "frames": [[frames[frame] for frame in stack] for stack in self._stacks],
-            },
+        share = np.concatenate(
+            [np.tile(np.arange(s.count) / s.count, long) for s, long in zip(sampled, lengths, strict=True)]
         )
+        order = np.argsort(second, kind="stable")
+        moments = MONO + np.rint((second + share * 0.999)[order] * NANOS).astype(np.int64)
+        which = np.repeat(np.arange(len(sampled)), [s.count * n for s, n in zip(sampled, lengths, strict=True)])[order]
+        columns = {name: np.array([getattr(each, name) for each in sampled])[which] for name in ("cpu", "pid", "stack")}
+        comms = np.array([each.comm for each in sampled], object)[which]
+        weights = np.full(len(which), round(1_000_000 / RATE))
+        times = {"time_ms": moments // MILLIS, "weight_us": weights}
+        yield "samples", {**times, **columns, "tid": columns["pid"], "comm": comms}
 
 
 def _timed(table: str, row: dict[str, Any]) -> dict[str, Any]:

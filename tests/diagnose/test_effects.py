@@ -120,7 +120,7 @@ def test_of_one_severity_the_one_that_cost_others_more_comes_first(tmp_path: Pat
     assert graves[0].lost_s > 3 * graves[1].lost_s
 
 
-@pytest.mark.parametrize("other", ["oom-thrash", "zombie-memcgs", "crash-loop", "memory-reclaim"])
+@pytest.mark.parametrize("other", sampled(["oom-thrash", "zombie-memcgs", "crash-loop", "memory-reclaim"]))
 def test_a_group_at_its_own_limit_comes_after_what_harms_the_node(other: str, tmp_path: Path) -> None:
     found = diagnosis_of(joined(Recording.open(HERE / "cfs-throttling"), Recording.open(HERE / other), tmp_path))
     graves = [each.cause for each in found.findings if each.severity != "info"]

@@ -4,10 +4,14 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.diagnose.scenes import Scene, at
+from tests.parts import examples
 
 from exhume.diagnose.focus import find_foci
-from exhume.model.clock import NANOS, Window
+from exhume.model.clock import MILLIS, NANOS, Window
+from exhume.store.read.recording import Recording
 
 
 def chatter(cores: int = 32, seconds: int = 120) -> Scene:
@@ -19,6 +23,25 @@ def chatter(cores: int = 32, seconds: int = 120) -> Scene:
         if dice.random() < 0.6:
             scene.row("throttling", second, cgroup="/pods/a", periods=10, throttled=dice.randrange(8), throttled_ns=9)
     return scene
+
+
+@pytest.fixture(scope="module")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    """Trouble at the beginning, in the middle and at the end of three minutes."""
+    scene = chatter(cores=4, seconds=180).core(1, 0, 20, user=0, system=1000)
+    scene = scene.core(2, 80, 99, user=0, system=1000).core(3, 150, 180, user=0, system=0, softirq=1000)
+    return scene.write(tmp_path_factory.mktemp("troubled"))
+
+
+@examples(60)
+@given(since=st.integers(0, 170_000), length=st.integers(1, 60_000), moment=st.none() | st.integers(0, 180_000))
+def test_what_stands_out_lies_in_the_window(troubled, since: int, length: int, moment: int | None) -> None:
+    window = Window(at(0) + since * MILLIS, min(at(180), at(0) + (since + length) * MILLIS))
+    foci = find_foci(troubled, window, None if moment is None else at(0) + moment * MILLIS)
+    assert foci
+    for focus in foci:
+        assert window.since <= focus.window.since < focus.window.until <= window.until
+        assert focus.window.nanos <= window.nanos
 
 
 def begins(recording, window: Window, moment: int | None = None) -> list[float]:
@@ -60,6 +83,7 @@ def test_of_two_alike_the_nearer_one(tmp_path: Path) -> None:
     assert begins(recording, scene.window, at(74))[0] in (79, 80)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.05, 0.25])
 def test_what_a_large_node_counts_hides_no_core(tmp_path: Path, spread: float) -> None:
     scene, dice = chatter(cores=96, seconds=200).core(70, 150, 156, user=0, system=1000), random.Random(7)
@@ -74,6 +98,7 @@ def test_what_a_large_node_counts_hides_no_core(tmp_path: Path, spread: float) -
     assert begins(recording, scene.window, at(160)) == [150]
 
 
+@pytest.mark.slow
 def test_a_storm_over_all_cores_of_a_large_node_stands_out_of_what_it_usually_counts(tmp_path: Path) -> None:
     scene, dice = chatter(cores=96, seconds=200), random.Random(7)
     for second in range(200):
@@ -94,6 +119,20 @@ def test_where_waits_are_not_counted_runnable_threads_stand_out(tmp_path: Path) 
     focus = find_foci(scene.write(tmp_path), scene.window)[0]
     assert abs(focus.window.since - at(70)) <= 3 * NANOS and abs(focus.window.until - at(82)) <= NANOS
     assert focus.measure == "runnable"
+
+
+def test_what_programs_do_less_of_while_they_wait_does_not_hide_that_they_wait(tmp_path: Path) -> None:
+    """They make faults in the calm, and few while many share the cores: the calm stands out by them."""
+    scene = Scene(cores=2, seconds=24)
+    scene.node(0, 24, running=3, pgfault=75_000)
+    for cpu in range(2):
+        scene.core(cpu, 0, 24, user=500, wait_ns=None).core(cpu, 10, 18, user=990, wait_ns=None)
+    scene.node(10, 18, running=11, pgfault=300)
+    foci = find_foci(scene.write(tmp_path), scene.window)
+    assert foci[0].window.seconds > 20
+    [waiting] = [each for each in foci if abs(each.window.since - at(10)) <= NANOS]
+    assert abs(waiting.window.until - at(18)) <= NANOS
+    assert waiting.baseline.seconds >= 5 and waiting.baseline.until <= at(10)
 
 
 def test_time_in_which_zombies_grow_is_calm_enough_to_compare_a_core_with(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ def diagnose(
     """The diagnosis of a window, or of what is nearest to a moment in it."""
     # The causes read the same minutes over and over.
     recording = recording if isinstance(recording, CachedRecording) else CachedRecording(recording)
-    cases = [Case(recording, focus.window, focus.baseline) for focus in find_foci(recording, window, at)]
+    whole = window if at is None else None
+    cases = [Case(recording, focus.window, focus.baseline, window=whole) for focus in find_foci(recording, window, at)]
     judged = [
         judge(case, progress=lambda done, n=number: progress((n + done) / len(cases)))  # type: ignore[misc]
         for number, case in enumerate(cases)

@@ -11,7 +11,7 @@ its own.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,13 @@ class Focus:
 
 def find_foci(recording: Recording, window: Window, at: int | None = None, most: int = 3) -> list[Focus]:
     """The stretches of a window that stand out, the worst first; with a moment, the one nearest to it. There is always
-    one: where nothing stands out it is the last minute of the window."""
+    one: where nothing stands out it is the last minute of the window. None reaches beyond the window."""
+    found = [(focus, focus.window.clamp(window)) for focus in _find_foci(recording, window, at, most)]
+    # Of a window of less than a second, the second that stands out may hold none of it.
+    return [replace(focus, window=window if inside.empty else inside) for focus, inside in found]
+
+
+def _find_foci(recording: Recording, window: Window, at: int | None, most: int) -> list[Focus]:
     span = recording.span() or window
     context = Window(window.since - _limit("context_s") * NANOS, window.until + 30 * NANOS).clamp(span)
     seconds = max(1, -(-context.nanos // NANOS))
@@ -64,16 +70,19 @@ def find_foci(recording: Recording, window: Window, at: int | None = None, most:
     scores = np.maximum(stacked.max(axis=0), 0.0)
     measures = [names[number] for number in stacked.argmax(axis=0).tolist()]
     felt = np.maximum(np.delete(stacked, names.index(_GROWTH), axis=0).max(axis=0), 0.0)
-    first = max(0, (window.since - context.since) // NANOS)
-    last = min(seconds, -(-(window.until - context.since) // NANOS))
+    # Seconds of the context, of which the window may begin and end within one: those that it has half of.
+    first = max(0, min(seconds - 1, (window.since - context.since + NANOS // 2) // NANOS))
+    last = min(seconds, max(first + 1, (window.until - context.since + NANOS // 2) // NANOS))
     inside = np.zeros(seconds, np.bool_)
     inside[first:last] = True
     runs = _runs(np.where(inside, scores, 0.0))
     foci = [_focus(run, context, scores if measures[run.worst] == _GROWTH else felt, measures) for run in runs]
-    # The longest stretch of severe seconds that none of the runs has.
+    # The longest stretch of severe seconds that none of the runs has. One that stands out less, and is severe in a part
+    # only, is about something else: faults, say, that were more while the programs that make them had their cores.
     left, gap = severe & inside, _limit("gap_s")
     for run in runs:
-        left[max(0, run.begin - gap) : run.end + gap] = False
+        if run.score >= _limit("lasting_score") or severe[run.begin : run.end].mean() > _limit("severe_part"):
+            left[max(0, run.begin - gap) : run.end + gap] = False
     lasting = _longest_run(left, 0, seconds)
     more = []
     if lasting is not None:

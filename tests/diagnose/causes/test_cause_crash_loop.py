@@ -368,6 +368,74 @@ def test_kubelets_pauses_grow_and_it_is_still_a_loop(tmp_path: Path) -> None:
     assert reported(judged_recording(over.write(tmp_path / "over"), window)) is None
 
 
+WORKER, AGENT, CACHE = "prod/crashy-596c6549b5-gn4q9/worker", "monitoring/log-agent-qfttl/agent", "prod/cache-0/cache"
+# What kubelet makes of containers that end at once: it waits for 0, 10, 20 and 40 s.
+BACK_OFF = [3.0, 5.0, 16.0, 38.0, 80.0]
+
+
+def named(finding: Finding | None) -> set[str]:
+    return {entity.name for entity in finding.entities} if finding is not None else set()
+
+
+def test_loops_whose_ends_are_far_apart_are_named_wherever_the_focus_is(tmp_path: Path) -> None:
+    """The pods start together, which stands out; by then each has ended twice."""
+    scene = Scene(cores=2, seconds=110).core(1, 2, 8, system=980).stack(1, 2, 8, 0.95, "runc", 50, ["clone", "dup_mm"])
+    pod_deaths(scene, BACK_OFF, WORKER, UID, "deployment/crashy")
+    pod_deaths(scene, [end + 1.0 for end in BACK_OFF], AGENT, OTHER_UID, "daemonset/log-agent")
+    recording = scene.write(tmp_path)
+    found = judged_recording(recording, scene.window)
+    assert found.focus[1] < at(16), "its end is before the third end of each"
+    top = reported(found)
+    assert {WORKER, AGENT} <= named(top)
+    owners = {"prod/crashy-596c6549b5-gn4q9": "deployment/crashy", "monitoring/log-agent-qfttl": "daemonset/log-agent"}
+    assert top is not None and top.scope == "workload" and owners[top.culprit.pod_name or ""] == top.culprit.owner
+    # What was requested is that moment: what came later has no part in it.
+    assert reported(judged_recording(recording, scene.window, at=at(5))) is None
+
+
+@pytest.mark.parametrize(("until", "loops"), [(78, True), (320, True), (500, False)])
+def test_the_next_pause_of_kubelet_may_be_twice_as_long(tmp_path: Path, until: int, loops: bool) -> None:
+    ends = [end for end in (*BACK_OFF, 162.0) if end < until]
+    scene = pod_deaths(Scene(cores=1, seconds=510), ends, WORKER, UID, "deployment/crashy")
+    found = judged_recording(scene.write(tmp_path), Window(at(max(0, until - 20)), at(until)))
+    assert (reported(found) is not None) is loops
+
+
+def test_a_loop_that_memory_ends_does_not_take_the_others_with_it(tmp_path: Path) -> None:
+    scene, ends = Scene(cores=4, seconds=160), [start + 2.0 for start in EVERY_FIFTEEN]
+    scene.node(0, 160, oom_kill=0)
+    cgroup = f"/kubepods/burstable/pod{OTHER_UID}/{hex_id(77)}"
+    for number, second in enumerate(ends):
+        scene.node(int(second), int(second) + 1, oom_kill=1)
+        line = f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg={cgroup},"
+        line += f"task_memcg={cgroup},task=cache,pid={700 + number},uid=0"
+        scene.event(second - 0.1, "kernel-line", line, severity="info")
+        text = f"Memory cgroup out of memory: Killed process {700 + number} (cache) total-vm:70000kB, anon-rss:60000kB"
+        scene.event(second - 0.1, "oom-kill", text, comm="cache", pid=700 + number)
+        ran_out = {"container": hex_id(77 + number), "container_name": CACHE, "source": "cri", "pod": OTHER_UID}
+        scene.event(second, "container-oom", f"container {CACHE} ran out of memory", "warning", **ran_out)
+        # It costs more than the other.
+        scene.stack(1, int(second) - 1, int(second), 0.4, "cache", 700 + number, ["asm_exc_page_fault"])
+        place = {"cgroup": cgroup, "container": hex_id(77 + number), "pod": OTHER_UID}
+        scene.row("processes", second - 0.5, pid=700 + number, comm="cache", cmdline="/cache", **place)
+    pod_deaths(scene, ends, CACHE, OTHER_UID, "statefulset/cache")
+    pod_deaths(scene, EVERY_FIFTEEN, WORKER, UID, "deployment/crashy")
+    found = judged_recording(scene.write(tmp_path), scene.window)
+    assert "oom-thrash" in [finding.cause for finding in found.findings]
+    top = reported(found)
+    assert top is not None and top.culprit.pod == UID and {WORKER, CACHE} <= named(top)
+
+
+def test_an_end_without_a_code_is_no_success(tmp_path: Path) -> None:
+    """kubelet removes old attempts: of some the runtime can't say any more how they ended."""
+    scene = pod_deaths(Scene(cores=1, seconds=160), EVERY_FIFTEEN[1:], WORKER, UID, "deployment/crashy")
+    gone = {"container": hex_id(60), "container_name": WORKER, "source": "cri", "pod": UID}
+    gone |= {"pod_name": WORKER.rpartition("/")[0], "owner": "deployment/crashy"}
+    scene.event(EVERY_FIFTEEN[0], "container-die", f"container {WORKER} ended", "info", **gone)
+    top = reported(judged_recording(scene.write(tmp_path), scene.window))
+    assert top is not None and top.severity == "warning" and "fails each time" in top.summary
+
+
 def test_the_same_command_that_fails_each_time_is_a_warning_whatever_it_costs(tmp_path: Path) -> None:
     scene = Scene(cores=96, seconds=60)
     for number, second in enumerate((12.0, 22.0, 32.0)):

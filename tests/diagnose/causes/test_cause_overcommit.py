@@ -7,9 +7,12 @@ from tests.diagnose.codes import codes
 from tests.diagnose.incidents.recordings import diagnosed
 from tests.diagnose.judged import judged
 from tests.diagnose.nodes import COMPUTING, READING
-from tests.diagnose.scenes import Scene
+from tests.diagnose.scenes import Scene, at
 
-from exhume.model.clock import NANOS
+from exhume.diagnose.causes import examiners
+from exhume.diagnose.evidence.builder import Found
+from exhume.diagnose.evidence.case import Case
+from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Diagnosis, EntityKind, Finding, Severity, Verdict
 
 CORES, SECONDS, SINCE, UNTIL = 4, 40, 20, 34
@@ -214,6 +217,15 @@ def test_a_cause_with_a_real_share_stands_above_and_a_small_one_below(tmp_path: 
         assert found(diagnosis), "it is never hidden"
 
 
+def test_the_calm_seconds_of_a_focus_are_no_room_for_what_waits_in_the_others(tmp_path: Path) -> None:
+    scene = full(2.0)
+    for cpu in range(CORES):
+        scene.stack(cpu, SINCE, UNTIL, 0.88, "encoder", 900, COMPUTING)
+    begin = SINCE - (UNTIL - SINCE) - 2
+    case = Case(scene.write(tmp_path), Window(at(begin), at(UNTIL)), Window(at(0), at(begin)))
+    assert isinstance(examiners()["cpu-overcommit"](case), Found)
+
+
 def test_without_followed_threads_it_is_found_with_a_doubt(tmp_path: Path) -> None:
     finding = found(judged(many().without("run_delays"), tmp_path))
     assert finding.severity is Severity.WARNING
@@ -266,6 +278,31 @@ def test_a_cpuset_with_room_or_on_a_full_node_is_not_squeezed(tmp_path: Path) ->
     for number, scene in enumerate((idle, full_node)):
         causes = [each.cause for each in judged(scene, tmp_path / str(number)).findings]
         assert "cpuset-squeeze" not in causes
+
+
+def test_a_cpuset_whose_threads_wait_while_those_on_other_full_cores_hardly_do(tmp_path: Path) -> None:
+    def scene(waiting_elsewhere: float) -> Scene:
+        scene = bound("2", cpuset="/pinned/db", threads=8).row("cgroup_cpu", SINCE, cgroup="/pinned/db", cores="2")
+        for cpu in (0, 1, 3):
+            scene.core(cpu, SINCE, UNTIL, user=990, wait_ns=round(waiting_elsewhere * NANOS))
+            for number in range(2):
+                pid = 600 + 2 * cpu + number
+                scene.stack(cpu, SINCE, UNTIL, 0.49, "api", pid, COMPUTING)
+                run_delay(scene, pid, "api", 0.49, waiting_elsewhere / 2, cpu=cpu)
+        scene.node(SINCE, UNTIL, running=15, psi_cpu_some=980_000)
+        return scene
+
+    diagnosis = judged(scene(0.1), tmp_path / "unfair")
+    finding = diagnosis.findings[0]
+    assert (finding.cause, finding.severity, finding.culprit.cgroup) == (
+        "cpuset-squeeze",
+        Severity.WARNING,
+        "/pinned/db",
+    )
+    assert "cpuset-squeeze.gain" in codes(finding)
+    # Where all wait alike, other cores are no way out.
+    causes = [each.cause for each in judged(scene(2.0), tmp_path / "fair").findings]
+    assert causes[0] == "cpu-overcommit" and "cpuset-squeeze" not in causes
 
 
 def test_reading_files_on_full_cores_without_waiting_is_no_overcommit(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from tests.diagnose.judged import judged_recording
 from tests.diagnose.scenes import Scene, at
 
 from exhume.collect.incidents import IncidentMarks
+from exhume.diagnose.moments import moments_of
 from exhume.model.clock import NANOS, Tick
-from exhume.model.finding import Diagnosis, Finding, Severity
-from exhume.present.events_view import Explained, moments_of
+from exhume.model.finding import Diagnosis, EntityKind, Finding, Severity
+from exhume.present.events_view import Explained
 
 SYSCALL = ["entry_SYSCALL_64_after_hwframe", "do_syscall_64"]
 # Reads before 5.8; reclaim after it; reclaim of arm64 with a clone's mark.
@@ -118,6 +119,20 @@ def test_the_container_that_leaks_is_named_and_is_what_to_stop(tmp_path: Path) -
     assert stop.target == "gloomy_agent" and stop.command == "exhume fix apply docker:gloomy_agent"
     assert "disable-unit" not in [each.id for each in found.remedies]
     assert any("17 cgroups of /docker/*/step-* were removed" in link.text for link in found.chain)
+
+
+@pytest.mark.parametrize("place", ["/user.slice/user-1000.slice/user@1000.service/app.slice", "/delegated"])
+def test_a_user_s_cgroup_with_the_name_of_a_container_is_not_that_container(tmp_path: Path, place: str) -> None:
+    scene = zombies(hot(Scene()), 8_000, 240)
+    leak(scene, f"{place}/docker-{AGENT}.scope/step-{AGENT[:12]}", 1, 18, comm="busybox")
+    named = {"container": AGENT, "container_name": "gloomy_agent", "image": "registry/agent:1"}
+    scene.event(1, "container-start", "started", severity="info", source="docker", **named)
+    _, found = the_finding(scene, tmp_path)
+    assert not [each for each in found.entities if each.kind is EntityKind.CONTAINER]
+    assert "gloomy_agent" not in found.summary
+    # Nothing to do is aimed at it, neither by its name nor by its id.
+    assert not [each for each in found.remedies if "gloomy" in each.command or AGENT[:12] in each.command]
+    assert not {"stop-container", "stop-cri-container"} & {each.id for each in found.remedies}
 
 
 def test_a_recreated_container_is_one_leaker(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tests.diagnose.evidence_check import evidence_in, recompute, same, untrue
 from tests.diagnose.scenes import Scene, at
+from tests.synthetic import synthetic_recording
 
 from exhume.diagnose.engine import diagnose
-from exhume.lab.synth import write_synthetic
 from exhume.model.clock import NANOS
 from exhume.model.finding import Evidence
 from exhume.store.read.recording import Recording
@@ -39,9 +39,9 @@ def test_all_that_is_quoted_of_a_starved_core_is_recorded(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_all_that_is_quoted_of_a_large_node_is_recorded(tmp_path: Path) -> None:
-    planted = write_synthetic(tmp_path / "recording", cores=8, hours=4 / 60, seed=7)
-    recording = Recording.open(tmp_path / "recording")
+def test_all_that_is_quoted_of_a_large_node_is_recorded(tmp_path_factory: pytest.TempPathFactory) -> None:
+    planted = synthetic_recording(tmp_path_factory, cores=8, minutes=4, seed=7)
+    recording = Recording.open(planted.directory)
     span = recording.span()
     assert span is not None
     found = diagnose(recording, span)

@@ -35,8 +35,8 @@ MOST_BYTES = 150_000
 MONO, WALL = 5_000 * NANOS, 1_780_000_020 * NANOS
 # What explains other rows comes first: names in log lines are known by then.
 ORDER = ("processes", "samples", *(name for name in TABLES if name not in ("processes", "samples", "anchors")))
-# Costs of the recorder and its own marks are not the story's.
-LEFT_OUT = {"self"}
+# Costs of the recorder, and what the machine is made of, are not the story's.
+LEFT_OUT = {"self", "inventory"}
 
 
 def best(recording: Recording) -> list[Finding]:

@@ -12,6 +12,7 @@ from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column, quote_share
 from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.diagnose.evidence.samples import Names
+from exhume.diagnose.facts.forecasts import walk_milestones
 from exhume.diagnose.facts.leaks import (
     LOOKED_BACK_S,
     CgroupCounts,
@@ -25,7 +26,18 @@ from exhume.diagnose.facts.owners import CgroupOwner, owner_of, stop_remedies
 from exhume.diagnose.growth import forecast_text, held_by_each, mean_of, milestone
 from exhume.diagnose.symptoms import severity_of
 from exhume.model.clock import NANOS, Window
-from exhume.model.finding import Culprit, Entity, EntityKind, Estimate, Evidence, Forecast, Role, RuledOut, Severity
+from exhume.model.finding import (
+    Culprit,
+    Entity,
+    EntityKind,
+    Estimate,
+    Evidence,
+    Forecast,
+    Milestone,
+    Role,
+    RuledOut,
+    Severity,
+)
 
 ZOMBIES = catalogue()["zombie-memcgs"]
 EXCESS = catalogue()["cgroup-excess"]
@@ -141,7 +153,9 @@ def zombie_forecast(case: Case, counts: CgroupCounts | None, walk: Load | None =
     if counts.growth.last - counts.growth.first < ZOMBIES.limit("least_gained"):
         return None
     single = Estimate(1.0, 1.0, 1.0)
-    ahead = [milestone("many", ZOMBIES.limit("many"), "", count=counts.dying, cost=single, pace=pace)]
+    ahead: list[Milestone | None] = [
+        milestone("many", ZOMBIES.limit("many"), "", count=counts.dying, cost=single, pace=pace)
+    ]
     held = _held_by_each(case, counts)
     memory = case.now("node").newest("mem_total")
     if held is not None and memory is not None:
@@ -149,10 +163,7 @@ def zombie_forecast(case: Case, counts: CgroupCounts | None, walk: Load | None =
         ahead.append(milestone("memory", limit, "B", count=counts.dying, cost=held, pace=pace))
     cost = None if walk is None else _round_cost(case, walk, counts)
     if cost is not None:
-        for code, name in (("stall", "stall_s"), ("nic-timeout", "nic_timeout_s"), ("soft-lockup", "soft_lockup_s")):
-            limit = ZOMBIES.limit(name) * 1e6
-            found = milestone(code, limit, "us", count=tracked, cost=cost, pace=pace)
-            ahead.append(None if found is None else replace(found, limit=ZOMBIES.limit(name), unit="s"))
+        ahead += walk_milestones(tracked, cost, pace)
     milestones = tuple(sorted((each for each in ahead if each is not None), key=lambda each: each.in_s))
     text = forecast_text("zombies", pace, milestones, us=cost, bytes=held)
     return Forecast("zombies", counts.dying, pace, milestones, text, cost, held)

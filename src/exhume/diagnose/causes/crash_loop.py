@@ -1,7 +1,7 @@
 """The same program is started again and again, seconds after it ended."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import isnan
 
@@ -14,7 +14,7 @@ from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import Case, KnownProcess
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column
-from exhume.diagnose.facts.lifetimes import DIED, Restarts, Series, find_restarts, series_of_cgroups
+from exhume.diagnose.facts.lifetimes import DIED, OUT_OF_MEMORY, Restarts, Series, find_restarts, series_of_cgroups
 from exhume.diagnose.facts.owners import NO_OWNER, CgroupOwner, fit_remedies, owner_of
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Scope, Severity, process_entity
@@ -114,10 +114,13 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     loops += [_of_restarts(case, each) for each in apart if each.is_program and not _is_part(case, each, loops)]
     if not loops:
         return builder.rule_out("none")
-    # One that is known to fail or is managed, then the one that costs most.
+    # One that is known to fail or is managed, then the one that costs most. What memory ends has its own cause, which
+    # explains this finding away where it leads: not with the others in it.
+    killed = case.around("events", CAUSE.limit("pod_seconds")).matching("kind", OUT_OF_MEMORY)
+    starved = set(killed.texts("container_name"))
     ranked = sorted(
         ((loop, _load(case, loop)) for loop in loops),
-        key=lambda each: (-each[0].failed - each[0].is_managed, -each[1].cores, each[0].interval_s or seconds),
+        key=lambda each: (_place(each[0], starved), -each[1].cores, each[0].interval_s or seconds),
     )
     loop, load = ranked[0]
     _describe(builder, loop, load)
@@ -137,6 +140,11 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     )
 
 
+def _place(loop: Loop, starved: Collection[str]) -> float:
+    of_memory = loop.restarts is not None and loop.restarts.is_container and loop.restarts.name in starved
+    return -loop.failed - loop.is_managed + 0.5 * of_memory
+
+
 def _values(loop: Loop) -> dict[str, object]:
     return {
         "what": loop.entity,
@@ -150,13 +158,16 @@ def _values(loop: Loop) -> dict[str, object]:
 
 def _slow_pods(case: Case, known: set[str]) -> list[Restarts]:
     """Containers of pods that kubelet starts again ever later, up to five minutes after they ended
-    (pkg/kubelet/kubelet.go, MaxContainerBackOff), and that still do it."""
-    events = case.recorded("events", CAUSE.limit("pod_seconds"))
+    (pkg/kubelet/kubelet.go, MaxContainerBackOff), and that still do it. A focus of seconds is seldom near three ends of
+    each: those of all the requested time count. Each pause is twice as long as the last, so the longest decides how
+    long one may be silent."""
+    reach = CAUSE.limit("pod_seconds")
+    events, end = case.around("events", reach), case.end_within(reach)
     events = events.where(np.array([pod is not None for pod in events.texts("pod").tolist()], np.bool_))
     found = []
     for each in find_restarts(events, CAUSE.limit("least_ends")):
-        silent_s = (case.focus.until - int(each.rows.wall.max())) / NANOS
-        if each.name not in known and each.failed and silent_s <= CAUSE.limit("silent_part") * (each.interval_s or 0.0):
+        silent_s = (end - int(each.rows.wall.max())) / NANOS
+        if each.name not in known and each.failed and silent_s <= CAUSE.limit("silent_part") * each.longest_pause_s:
             found.append(each)
     return found
 

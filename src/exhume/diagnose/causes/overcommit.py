@@ -32,12 +32,14 @@ _EARLIER_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Threads that may use the same few cores only, while others have room: cores' worth of it."""
+    """Threads that may use the same few cores only, while others have room: cores' worth of it. Or while those on the
+    others hardly wait: then `gain` is what these would have had more, and there is no room."""
 
     cores: frozenset[int]
     threads: list[Waiter]
     queue: float
     room: float
+    gain: float = 0.0
 
 
 @examines(OVERCOMMIT)
@@ -88,7 +90,7 @@ def _whole_node(builder: EvidenceBuilder, case: Case, contention: Contention, qu
         builder.add(Role.MECHANISM, "stolen", quote, share=steal, cores=steal * cores)
     lasted = _lasted(case, OVERCOMMIT.limit("reported"))
     starved = _starved_softirq(case, contention, queue)
-    harmful = _harmful_queue(contention, queue, counted=counted)
+    harmful = _harmful_queue(contention, case, queue, counted=counted)
     harms = starved or (harmful >= OVERCOMMIT.limit("waiting") and lasted >= OVERCOMMIT.limit("seconds"))
     demands = [each for each in contention.demands if each.total >= OVERCOMMIT.limit("least_demand")]
     wanting = [each for each in demands if not each.background] if harms else demands
@@ -154,15 +156,18 @@ def _queue_before(case: Case, cores: int) -> float | None:
     return None if by_count is None else by_count * cores
 
 
-def _harmful_queue(contention: Contention, queue: float, *, counted: bool) -> float:
-    """Threads that waited for each core, neither by choice nor because they may not use cores that have room."""
+def _harmful_queue(contention: Contention, case: Case, queue: float, *, counted: bool) -> float:
+    """Threads that waited for each core, neither by choice nor because they may not use other cores, where they would
+    wait less."""
     cores, nice = len(contention.cores), contention.share(("nice",))
     busy = max(1.0 - contention.share(_IDLE), 1e-9)
     mostly_nice = nice / busy >= OVERCOMMIT.limit("mostly")
+    squeezed = {each.tid for stack in _squeezes(contention, case).values() for each in stack.threads}
     apart: list[Waiter] = []
     followed: list[Waiter] = []
     for each in contention.waiters:
-        (apart if each.background or _is_squeezed(contention, each) else followed).append(each)
+        elsewhere = each.tid in squeezed or _is_squeezed(contention, each)
+        (apart if each.background or elsewhere else followed).append(each)
     if counted and contention.waiters and not mostly_nice:
         return max(0.0, queue - sum(each.wait_s for each in apart) / contention.seconds / cores)
     ran, waited = sum(each.run_s for each in followed), sum(each.wait_s for each in followed)
@@ -386,6 +391,9 @@ def _add_stack(builder: EvidenceBuilder, case: Case, stack: Stack, one: int | No
     for waiter in stack.threads[: int(OVERCOMMIT.limit("most_named"))]:
         values = {"who": waiter.entity, "waited": waiter.wait_s, "ran": waiter.run_s, "seconds": case.focus.seconds}
         builder.add(Role.SYMPTOM, "waiter", waiter.evidence, strength="weak", values=values)
+    if stack.gain:
+        builder.add(Role.ROOT_CAUSE, "gain", strength="strong", gain=stack.gain)
+        return
     builder.add(Role.ROOT_CAUSE, "room", *_quote_room(cpu, stack.cores), strength="strong", room=stack.room, cpu=one)
 
 
@@ -413,6 +421,15 @@ def cpuset_squeeze(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     contention = Contention(case, background_nice=OVERCOMMIT.limit("background_nice"))
     if not contention.waiters:
         return builder.rule_out("none-followed")
+    found = _squeezes(contention, case)
+    if not found:
+        return builder.rule_out("none")
+    path = max(found, key=lambda each: found[each].queue * len(found[each].cores))
+    return _squeezed(builder, case, contention, path, found[path])
+
+
+def _squeezes(contention: Contention, case: Case) -> dict[str, Stack]:
+    """The cpusets that are too small for their threads, by path."""
     by_path: dict[str, list[Waiter]] = {}
     for each in contention.waiters:
         cores = contention.use(each.cpuset).cores
@@ -420,13 +437,30 @@ def cpuset_squeeze(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
             by_path.setdefault(each.cpuset, []).append(each)
     found = {}
     for path, threads in by_path.items():
-        stack = _stack(contention, case, SQUEEZE, contention.use(path).cores or frozenset(), threads)
+        cores = contention.use(path).cores or frozenset()
+        stack = _stack(contention, case, SQUEEZE, cores, threads) or _worse_off(contention, case, cores, threads)
         if stack is not None:
             found[path] = stack
-    if not found:
-        return builder.rule_out("none")
-    path = max(found, key=lambda each: found[each].queue * len(found[each].cores))
-    return _squeezed(builder, case, contention, path, found[path])
+    return found
+
+
+def _worse_off(contention: Contention, case: Case, cores: frozenset[int], threads: list[Waiter]) -> Stack | None:
+    """Threads of a cpuset as a stack, where no core has room: they wait, and those on the other cores hardly do."""
+    wanting = [each for each in threads if not each.background]
+    others = [each for each in contention.waiters if each not in threads and not each.background]
+    if contention.idle(cores) > SQUEEZE.limit("idle_left") or not wanting or not others:
+        return None
+    waited, delayed = sum(each.wait_s for each in wanting), _delayed(wanting)
+    queue, gain = waited / max(case.focus.seconds, 1e-9) / max(1, len(cores)), contention.gain(wanting)
+    unfair = delayed >= SQUEEZE.limit("delayed") and _delayed(others) <= SQUEEZE.limit("delayed_elsewhere")
+    fits = unfair and queue >= SQUEEZE.limit("waiting") and gain >= SQUEEZE.limit("room")
+    return Stack(cores, wanting, queue, 0.0, gain) if fits else None
+
+
+def _delayed(threads: list[Waiter]) -> float:
+    """The part of the time that these threads wanted a core in which they had none."""
+    waited = sum(each.wait_s for each in threads)
+    return waited / max(waited + sum(each.run_s for each in threads), 1e-9)
 
 
 def _squeezed(builder: EvidenceBuilder, case: Case, contention: Contention, path: str, stack: Stack) -> Found:
@@ -451,9 +485,9 @@ def _squeezed(builder: EvidenceBuilder, case: Case, contention: Contention, path
     }
     weight = stack.queue * len(stack.cores) * case.focus.seconds
     remedies, load = _aimed(SQUEEZE, kinds, owner), _load_of(case, {each.pid for each in stack.threads}, stack.cores)
-    return builder.found(
-        severity, "summary", culprit=culprit, load=load, weight=weight, remedies=remedies, values=values
-    )
+    values |= {"gain": stack.gain}
+    key = "summary-worse-off" if stack.gain else "summary"
+    return builder.found(severity, key, culprit=culprit, load=load, weight=weight, remedies=remedies, values=values)
 
 
 # Remedies

@@ -78,6 +78,8 @@ class Case:
     found: tuple[str, ...] = ()
     # Computed once: several causes need them.
     symptoms: "list[Symptom] | None" = None
+    # The requested time, of which the focus is a part; None where a moment was requested.
+    window: Window | None = None
 
     def __post_init__(self) -> None:
         self.facts = self.recording.facts
@@ -95,6 +97,19 @@ class Case:
     def recorded(self, table: str, seconds: float) -> Rows:
         """The rows of a table in so many seconds up to the end of the focus: for slow counts and growth."""
         return self.read(table, Window(self.focus.until - round(seconds * 1e9), self.focus.until))
+
+    def around(self, table: str, seconds: float) -> Rows:
+        """The rows of a table in so many seconds before the end of the focus and after it, within the requested time:
+        for what is too slow to show in a focus."""
+        return self.read(table, Window(self.focus.until - round(seconds * 1e9), self.end_within(seconds)))
+
+    def end_within(self, seconds: float) -> int:
+        """The end of the requested and recorded time, so many seconds after the focus at most."""
+        span = self.recording.span()
+        if self.window is None or span is None:
+            return self.focus.until
+        last = min(self.window.until, span.until, self.focus.until + round(seconds * 1e9))
+        return max(self.focus.until, last)
 
     def read(self, table: str, window: Window) -> Rows:
         key = (table, window)
@@ -189,9 +204,9 @@ class Case:
 
     @cached_property
     def container_names(self) -> dict[str, ContainerName]:
-        """Names of containers by id, as recorded up to the end of the focus."""
+        """Names of containers by id, as recorded up to the end of the requested time."""
         columns = ("container", "container_name", "image", "wall", "kind", "text", "pod")
-        rows = self.recorded("events", NAMES_S).listed(*columns)
+        rows = self.around("events", NAMES_S).listed(*columns)
         return {number: ContainerName(name, *rest) for number, name, *rest in rows if number and name is not None}
 
     @cached_property
@@ -202,7 +217,7 @@ class Case:
     @cached_property
     def pod_owners(self) -> dict[str, str]:
         """What keeps pods alive (`deployment/web`) by uid, from events of containers; the cluster's API knows best."""
-        events = self.recorded("events", NAMES_S)
+        events = self.around("events", NAMES_S)
         return events.pairs("pod", "owner") | events.matching("kind", POD_OWNER).pairs("pod", "owner")
 
     @cached_property
@@ -212,7 +227,7 @@ class Case:
 
     def _names(self, kind: str) -> dict[str, str]:
         """From the events for what is gone already; the names of containers outside pods are no names in pods."""
-        events = self.recorded("events", NAMES_S)
+        events = self.around("events", NAMES_S)
         events = events.where(np.array([pod is not None for pod in events.texts("pod").tolist()], np.bool_))
         processes = self.recorded("processes", _NAMED_PROCESSES_S + self.focus.seconds)
         return events.pairs(kind, f"{kind}_name") | processes.pairs(kind, f"{kind}_name")

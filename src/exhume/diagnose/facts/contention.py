@@ -4,6 +4,7 @@ Waits of a core are the kernel's sum over all threads (table `cpu`); waits of th
 recorder followed (`run_delays`), which are not those that live for a moment only.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ import numpy as np
 
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import NamedProcess
-from exhume.diagnose.evidence.rows import Rows
+from exhume.diagnose.evidence.rows import Floats, Ints, Rows
 from exhume.diagnose.facts.core_hogs import waits_of_cores
 from exhume.diagnose.facts.owners import CgroupOwner, owner_of
 from exhume.model.clock import NANOS, Window
@@ -106,19 +107,45 @@ class Contention:
         return float(rows.sums(states).mean()) / 1000 if len(rows) else 0.0
 
     def idle(self, cores: Iterable[int] | None = None) -> float:
-        """The share of these cores' time that was idle in the middle one of the seconds: a focus may begin before the
-        trouble, and end after it."""
+        """The share of these cores' time that was idle while threads waited for one: each second counts as much as was
+        waited in it. A focus may begin before the trouble and end after it; its calm seconds have room, and no use.
+        Where no wait is known it is the middle one of the seconds."""
         rows = self._rows if cores is None else self._rows.where(np.isin(self._rows.cpu, list(cores)))
         if not len(rows):
             return 0.0
-        _, members = np.unique(rows.wall, return_inverse=True)
-        return float(np.median(np.bincount(members, rows.sums(_IDLE)) / np.bincount(members))) / 1000
+        seconds, members = np.unique(rows.wall // NANOS, return_inverse=True)
+        idle = np.bincount(members, rows.sums(_IDLE)) / np.bincount(members) / 1000
+        waited = np.bincount(members, np.nan_to_num(rows.numbers("wait_ns"))) if self.queues else self._queued(seconds)
+        return float(np.average(idle, weights=waited) if waited.any() else np.median(idle))
+
+    def _queued(self, seconds: Ints) -> Floats:
+        """How many threads waited in each of these seconds, by the runnable ones in the moment of its tick."""
+        node = self._case.now("node")
+        counts, runnable, at = np.zeros(len(seconds)), node.numbers("running"), node.wall // NANOS
+        known = ~np.isnan(runnable) & np.isin(at, seconds)
+        # The recorder is one of them.
+        np.maximum.at(counts, np.searchsorted(seconds, at[known]), runnable[known] - 1 - len(self.cores))
+        return counts
 
     def room(self, cores: frozenset[int]) -> float:
         """Cores' worth of time that these cores could have given to an ordinary program."""
         if cores not in self._rooms:
             self._rooms[cores] = self.share(_ROOM, cores) * len(cores) if cores else 0.0
         return self._rooms[cores]
+
+    def gain(self, threads: Collection[Waiter]) -> float:
+        """Cores' worth of time that these threads would have had more if they could use every core, and each thread
+        had its turn by the shares of its cgroup: by how much those on other cores are better off."""
+        others = [each for each in self.waiters if each not in threads and not each.background]
+        everyone = [*threads, *others]
+        wanted = np.array([each.run_s + each.wait_s for each in everyone]) / self.seconds
+        members = Counter(each.cgroup for each in everyone)
+        weights = np.array([(self.use(each.cgroup).shares or 1024) / members[each.cgroup] for each in everyone])
+        # What was not followed keeps what it had.
+        busy = (1.0 - self.share(_IDLE)) * len(self.cores)
+        unfollowed = max(0.0, busy - sum(each.run_s for each in everyone) / self.seconds)
+        turns = fair_turns(wanted, weights, len(self.cores) - unfollowed)
+        return float(turns[: len(threads)].sum()) - sum(each.run_s for each in threads) / self.seconds
 
     @property
     def queue(self) -> float | None:
@@ -236,6 +263,22 @@ class _Owners:
         if path not in self._known:
             self._known[path] = owner_of(self._case, path)
         return self._known[path], path
+
+
+def fair_turns(wanted: Floats, weights: Floats, cores: float) -> Floats:
+    """What each thread gets of some cores: all it wants where that is less than its turn by weight, and the others by
+    weight what is left, as the fair scheduler does (kernel/sched/fair.c)."""
+    got, hungry, left = np.zeros(len(wanted)), np.ones(len(wanted), np.bool_), max(0.0, cores)
+    while hungry.any():
+        turns = weights * left / weights[hungry].sum()
+        content = hungry & (wanted <= turns)
+        if not content.any():
+            got[hungry] = turns[hungry]
+            break
+        got[content] = wanted[content]
+        left -= float(wanted[content].sum())
+        hungry &= ~content
+    return got
 
 
 def _times(case: Case, window: Window) -> dict[int, float]:

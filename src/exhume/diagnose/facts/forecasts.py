@@ -1,19 +1,21 @@
-"""Where growing counts of the node table lead: mounts, network namespaces, dentries, tracked connections.
+"""Where growing counts of the node table lead: mounts, network namespaces, dentries, tracked connections;
+and zombies, that every walk over memory cgroups passes.
 
 The pace and the memory that each takes are measured on this node, in this recording; a milestone is a limit of the
 kernel, or a part of this node's memory.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from exhume.diagnose.catalogue import thresholds
+from exhume.diagnose.catalogue import catalogue, thresholds
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.rows import Floats, Rows
 from exhume.diagnose.growth import HOUR_NS, RECORDING, forecast_text, growth_between, held_by_each, milestone
 from exhume.model.clock import NANOS
-from exhume.model.finding import Estimate, Forecast
+from exhume.model.finding import Estimate, Forecast, Milestone
 
 # Looked so far back; what is counted each second is taken at every tenth.
 LOOKED_BACK_S, STEP = 600.0, 10
@@ -66,6 +68,17 @@ def _forecast(  # noqa: PLR0917
         return None
     text = forecast_text(what, pace, milestones, bytes=held)
     return Forecast(what, count, pace, milestones, text, cost_bytes=held)
+
+
+def walk_milestones(tracked: int, cost: Estimate, pace: Estimate) -> list[Milestone]:
+    """When one walk over all memory cgroups, of which zombies make more and more, will take long enough to be felt.
+    `cost` is the walk's microseconds for each of them."""
+    zombies, found = catalogue()["zombie-memcgs"], []
+    for code, name in (("stall", "stall_s"), ("nic-timeout", "nic_timeout_s"), ("soft-lockup", "soft_lockup_s")):
+        limit = zombies.limit(name)
+        ahead = milestone(code, limit * 1e6, "us", count=tracked, cost=cost, pace=pace)
+        found += [] if ahead is None else [replace(ahead, limit=limit, unit="s")]
+    return found
 
 
 def _points(rows: Rows, values: Floats, step: int = STEP) -> list[tuple[int, int]]:
