@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.parts import address_space
 from tests.store.store_rows import FACTS, MONO, OFFSET, cpu_rows, loss_row, recorder, sample_rows, tick_at
 
 from exhume.cli.main import main
@@ -41,7 +42,7 @@ WHOLE = 500
 SECONDS = float(os.environ.get("EXHUME_FUZZ_SECONDS", "0"))
 SEED = int(os.environ.get("EXHUME_FUZZ_SEED", "20260714"))
 LONGEST_S = 60
-MOST_MEMORY = 2 << 30
+MORE_MEMORY = 1 << 30
 # A sample takes one of them in turn.
 COMMANDS = ("info", "diagnose", "flame")
 TICKS, SEGMENT_S = 25, 10
@@ -263,7 +264,9 @@ def last_message(content: bytes) -> int:
 
 def run_cases(recordings: Recordings, work: Path, seeds: range, log: Path) -> None:
     """In a child: damage a copy for each seed, and look at it. The log says how far it came, and what was wrong."""
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    limit = address_space() + MORE_MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    signal.alarm(LONGEST_S)
     kinds, damages = recordings.kinds(), list(DAMAGES)
     intact = answers(recordings.whole)
     with log.open("w", buffering=1) as said:

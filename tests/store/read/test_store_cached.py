@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.diagnose.scenes import Scene, at
+from tests.parts import sampled
 
 from exhume.model.clock import NANOS, Window
 from exhume.store.read import cached as cached_module
@@ -28,7 +29,7 @@ def asked() -> list[tuple[str, Window]]:
 
 
 @pytest.mark.parametrize("most_rows", [20, 1_000_000])
-@pytest.mark.parametrize("near", [0, 5 * NANOS, 900 * NANOS])
+@pytest.mark.parametrize("near", sampled([5 * NANOS, 0, 900 * NANOS]))
 def test_any_windows_in_any_order(recording, monkeypatch, most_rows, near):
     monkeypatch.setattr(cached_module, "MOST_ROWS", most_rows)
     monkeypatch.setattr(cached_module, "NEAR_NS", near)

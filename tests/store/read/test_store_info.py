@@ -55,6 +55,18 @@ def test_info_tells_the_recording(tmp_path: Path) -> None:
     assert recording.self_cost(Window(*seconds(70, 71))).cpu_percent_mean == 5.0
 
 
+def test_a_tick_that_takes_long_does_not_cost_more_than_a_core(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    for index in range(3):
+        tick = tick_at(index)
+        # It reads for 17.5 s after its end, which the tick after it is counted from.
+        slow = {"user_us": [8_125_000], "tick_us": [17_500_000]} if index == 1 else {}
+        writer.append("self", self_row(tick, 5_000) | slow)
+        writer.commit(tick)
+    writer.close()
+    assert round(Recording.open(tmp_path).self_cost().cpu_percent_max, 1) == round(100 * 8.13 / 18.499, 1)
+
+
 def test_events_stand_where_they_happened(tmp_path: Path) -> None:
     writer = recorder(tmp_path)
     for index, late in ((0, 0), (1, 4000), (70, 60)):

@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 
 import duckdb
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,8 +19,9 @@ from exhume.present.web.handlers.timeline import pool_measure
 from exhume.store.format.names import OLD_OVERVIEW_FILE
 from exhume.store.read.core_grid import (
     OVERVIEW_FILE,
-    OVERVIEW_MEASURE,
+    OVERVIEW_MEASURES,
     STATES,
+    UNUSUAL_MEASURES,
     Piece,
     columns_for,
     read_overview,
@@ -32,14 +34,14 @@ from exhume.store.read.recording import Recording
 CELLS = 10
 
 
-def from_rows(segment: Segment) -> Piece:
-    rows = read_segment(segment, Request("cpu", None, columns_for(OVERVIEW_MEASURE)))
+def from_rows(segment: Segment, measure: str = "busy") -> Piece:
+    rows = read_segment(segment, Request("cpu", None, columns_for(measure)))
     assert rows is not None
-    return seconds_of(segment.name, rows, OVERVIEW_MEASURE)
+    return seconds_of(segment.name, rows, measure)
 
 
-def overview_of(segment: Segment) -> Piece | None:
-    return read_overview(segment.path, segment.name)
+def overview_of(segment: Segment, measure: str = "busy") -> Piece | None:
+    return read_overview(segment.path, segment.name, measure)
 
 
 def assert_alike(found: Piece | None, wanted: Piece) -> None:
@@ -48,11 +50,11 @@ def assert_alike(found: Piece | None, wanted: Piece) -> None:
     assert np.array_equal(found.scores, wanted.scores)
 
 
-def heatmap(directory: Path) -> tuple[list[int], list[list[int]], list[list[int]]]:
-    """All of a recording as the page draws it."""
+def heatmap(directory: Path) -> tuple[list[int], list[list[list[int]]]]:
+    """All of a recording as the page draws it, by the measures that overviews are for."""
     handle = RecordingHandle(directory)
-    pooled = pool_measure(handle, handle.span(), CELLS, OVERVIEW_MEASURE)
-    return pooled.cpus, pooled.values.tolist(), pooled.states.tolist()
+    pooled = [pool_measure(handle, handle.span(), CELLS, measure) for measure in ("busy", *UNUSUAL_MEASURES)]
+    return pooled[0].cpus, [part.tolist() for each in pooled for part in (each.values, each.states)]
 
 
 @pytest.fixture
@@ -100,7 +102,8 @@ def test_an_overview_says_what_the_rows_say(drawn: list[tuple[int, list[int], di
         writer.close()
         for segment in Recording.open(directory).segments:
             if segment.file("cpu").exists():
-                assert_alike(overview_of(segment), from_rows(segment))
+                for measure in OVERVIEW_MEASURES:
+                    assert_alike(overview_of(segment, measure), from_rows(segment, measure))
             else:
                 assert overview_of(segment) is None
                 assert not (segment.path / OVERVIEW_FILE).exists()
@@ -143,6 +146,18 @@ def test_no_damage_is_believed(data: st.DataObject, second: tuple[Segment, bytes
         assert_alike(found, from_rows(segment))
 
 
+def test_an_overview_of_an_earlier_version_is_not_believed(recorded: Path) -> None:
+    """It had one column, with the time of all states under the state that took most."""
+    seen = heatmap(recorded)
+    for path in recorded.glob(f"2*/{OVERVIEW_FILE}"):
+        table = pq.read_table(path)
+        metadata = pq.read_metadata(path).metadata
+        kept = {key: value for key, value in metadata.items() if not key.startswith(b"exhume.checksum.")}
+        old = table.select(["second", "cpu", "busy"]).rename_columns(["second", "cpu", "score"])
+        pq.write_table(old.replace_schema_metadata({**kept, b"exhume.checksum": b"0"}), path)
+    assert heatmap(recorded) == seen
+
+
 def test_a_recording_with_old_overviews_is_read_from_its_rows(recorded: Path) -> None:
     seen = heatmap(recorded)
     for path in recorded.glob(f"2*/{OVERVIEW_FILE}"):
@@ -152,8 +167,8 @@ def test_a_recording_with_old_overviews_is_read_from_its_rows(recorded: Path) ->
 
 
 def test_other_programs_read_overviews_as_a_table(recorded: Path) -> None:
-    query = f"SELECT cpu, max(score // 8), count(*) FROM '{recorded}/2*/{OVERVIEW_FILE}' GROUP BY cpu ORDER BY cpu"
-    assert duckdb.sql(query).fetchall() == [(cpu, 320, 30) for cpu in range(3)]
+    query = f"SELECT cpu, max(busy // 8), count(*) FROM '{recorded}/2*/{OVERVIEW_FILE}' GROUP BY cpu ORDER BY cpu"
+    assert duckdb.sql(query).fetchall() == [(cpu, 290, 30) for cpu in range(3)]
 
 
 def test_a_damaged_overview_is_reported_and_the_rows_are_drawn(recorded: Path) -> None:

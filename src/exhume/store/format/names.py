@@ -29,6 +29,8 @@ HEALTH_NAME = "health.json"
 # What a recording was imported from; and, among the live segments, what an import builds.
 IMPORTS_NAME = "imports.json"
 IMPORT_STAGING_NAME = "import"
+# What is to be sent to a lake.
+PUSH_NAME = "push"
 # A segment that can't be sealed; it is kept for people, and goes when its time comes.
 DAMAGED_SUFFIX = ".damaged"
 PARQUET_SUFFIX = ".parquet"

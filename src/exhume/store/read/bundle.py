@@ -38,6 +38,8 @@ _END = struct.Struct("<4s4H2LH")
 _END_MARK, _LARGE_MARK, _LARGE_BYTES = b"PK\x05\x06", b"PK\x06\x07", 20
 _ENCRYPTED = 0x1
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# What reading a damaged archive raises.
+_DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, ValueError)
 _CLEANER = Path(__file__).with_name("cleaner.py")
 
 
@@ -66,7 +68,27 @@ def unpack(path: Path) -> Unpacked:
             _check_end(path, file.fileno())
             with zipfile.ZipFile(file) as archive:
                 return _unpack(path, archive, _chosen(path, archive))
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, ValueError) as error:
+    except _DAMAGES as error:
+        raise _refused(path, f"it is damaged: {error}") from None
+    except OSError as error:
+        raise RecordingError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+
+
+def check_bundle(path: Path) -> None:
+    """Look at a bundle without unpacking it, for one who keeps it: its bounds, and that none of its entries names a
+    place outside the directory that a careless program would unpack it to. Raises RecordingError."""
+    try:
+        with path.open("rb") as file:
+            _check_end(path, file.fileno())
+            with zipfile.ZipFile(file) as archive:
+                _chosen(path, archive)
+                for info in archive.infolist():
+                    parts = PurePosixPath(info.filename.replace("\\", "/")).parts
+                    if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0] or "\0" in info.orig_filename:
+                        raise _refused(path, f"{info.filename[:80]!r} names a place outside of it")
+                    if stat.S_ISLNK(info.external_attr >> 16):
+                        raise _refused(path, f"{info.filename[:80]!r} is a link")
+    except _DAMAGES as error:
         raise _refused(path, f"it is damaged: {error}") from None
     except OSError as error:
         raise RecordingError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error

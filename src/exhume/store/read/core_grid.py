@@ -2,9 +2,11 @@
 
 One bad second on one of 96 cores stays visible in twelve hours; an average would hide it.
 
-A sealed segment has its overview (how busy each core was in each whole second of the wall clock) in a Parquet file next
-to its tables, so that a view of a whole recording need not decode every cpu row. Rows are what counts: an overview that
-is missing, damaged or of other rows is not used.
+A value belongs to one state: of a second it is the share of the state that took most, not that of all states together.
+
+A sealed segment has its overview (the leading state and the kernel's share of each core in each whole second of the
+wall clock) in a Parquet file next to its tables, so that a view of a whole recording need not decode every cpu row.
+Rows are what counts: an overview that is missing, damaged or of other rows is not used.
 """
 
 import json
@@ -22,6 +24,7 @@ import pyarrow.parquet as pq
 
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.errors import UsageError
+from exhume.model.tables import STATE_WEIGHTS
 from exhume.store.format.files import read_regular
 from exhume.store.format.layout import layout_of
 from exhume.store.format.names import OVERVIEW, PARQUET_SUFFIX, SegmentName
@@ -36,22 +39,35 @@ GAP = -1
 LONGEST_ROW_NS = 60 * NANOS
 # What a core can be busy with; `dominant` indexes this.
 STATES = ("user", "system", "irq", "softirq", "iowait", "steal")
+# What a cell can show: what a core is busy with, or that tasks waited for it.
+CELL_STATES = (*STATES, "wait")
 # Columns of the cpu table that make up a measure; `busy` and `wait` are computed.
 _PARTS = {"user": ("user", "nice"), **{state: (state,) for state in STATES[1:]}}
-MEASURES = ("busy", *_PARTS, "wait")
+# How long a core was held, how far it is above its normal, and the stronger of both (`store.read.core_seconds`).
+UNUSUAL_MEASURES = ("unusual", "stall", "deviation")
+MEASURES = (*UNUSUAL_MEASURES, "busy", *_PARTS, "wait")
+DEFAULT_MEASURE = "unusual"
+# What unusual seconds are computed from: the kernel's share, with WAITED where tasks waited for nearly all of it.
+HELD = "held"
+KERNEL_STATES = ("system", "irq", "softirq")
+HELD_PERMILLE = 950
 _COLUMNS = ("time", "cpu", "span_ms", "user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
 # Below the value there is room for the state that took most, so that one maximum finds both.
 STATE_BITS = 3
 _STATE = (1 << STATE_BITS) - 1
 MOST_PERMILLE = (1 << 15 - STATE_BITS) - 1
+# Above the value of a HELD score, which is at most 1000.
+WAITED = 1 << 10 + STATE_BITS
 
 OVERVIEW_FILE = OVERVIEW + PARQUET_SUFFIX
-OVERVIEW_MEASURE = "busy"
+# The columns of an overview, which are the measures that it has.
+OVERVIEW_MEASURES = ("busy", HELD)
 _ROWS = "cpu.parquet"
 # What the file holds, as JSON: a reader needs the scores alone, without their seconds and cores.
 _INDEX_KEY = b"exhume.overview"
-_CHECKSUM_KEY = b"exhume.checksum"
-_OVERVIEW_TYPES = {"second": pa.int64(), "cpu": pa.uint16(), "score": pa.int16()}
+# Followed by the name of the column.
+_CHECKSUM_KEY = b"exhume.checksum."
+_OVERVIEW_TYPES = {"second": pa.int64(), "cpu": pa.uint16(), **dict.fromkeys(OVERVIEW_MEASURES, pa.int16())}
 _SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _OVERVIEW_TYPES.items()])
 # Rows further apart than any segment is long, or of cores that no machine has, are not worth an overview.
 _MAX_CELLS = 1 << 20
@@ -62,7 +78,8 @@ _MAX_BYTES = 16 * _MAX_CELLS
 @dataclass(frozen=True, slots=True)
 class CoreGrid:
     """`values[i, j]` is the greatest permille of core `cpus[i]` in cell j of the window, GAP where nothing was
-    recorded; `dominant[i, j]` is the state (an index into STATES) that took most of that worst second, GAP likewise."""
+    recorded; `dominant[i, j]` is the state (an index into CELL_STATES) that had it, GAP likewise. Of the measure `busy`
+    it is the share of that state; `decode_unusual` of `store.read.core_seconds` reads those of UNUSUAL_MEASURES."""
 
     window: Window
     measure: str
@@ -92,11 +109,16 @@ class Piece:
         return self.scores.nbytes
 
 
+def weights_of(measure: str) -> list[float]:
+    """For each of CELL_STATES, how much a value of it counts among those of other states."""
+    return [STATE_WEIGHTS.get(state, 1.0) if measure == "busy" else 1.0 for state in CELL_STATES]
+
+
 def columns_for(measure: str) -> list[str]:
     """Raises UsageError for an unknown measure."""
-    if measure not in MEASURES:
+    if measure not in (*MEASURES, HELD):
         raise UsageError(f"there is no measure {measure}; the measures are {', '.join(MEASURES)}")
-    return [*_COLUMNS, *(["wait_ns"] if measure == "wait" else [])]
+    return [*_COLUMNS, *(["wait_ns"] if measure in ("wait", HELD, *UNUSUAL_MEASURES) else [])]
 
 
 def build_grid(
@@ -126,12 +148,18 @@ def build_grid(
 
 
 def seconds_of(name: SegmentName, rows: pa.Table, measure: str) -> Piece:
-    """What cpu rows (one at least) say of a measure."""
+    """What cpu rows (one at least) say of a measure, or of HELD."""
     first, last = _extent(name, rows)
-    pool = _Pool(Window(first * NANOS, last * NANOS), last - first, measure)
-    pool.add(rows, name)
-    scores = pool.scores()
+
+    def pooled(what: str, cores: int = 0) -> npt.NDArray[np.int32]:
+        pool = _Pool(Window(first * NANOS, last * NANOS), last - first, what, cores)
+        pool.add(rows, name)
+        return pool.scores()
+
+    scores = pooled(measure)
     limited = np.minimum(scores >> STATE_BITS, MOST_PERMILLE) << STATE_BITS | scores & _STATE
+    if measure == HELD:
+        limited |= np.where(pooled("wait", len(scores)) >> STATE_BITS >= HELD_PERMILLE, WAITED, 0)
     return Piece(first, np.where(scores == GAP, GAP, limited).astype(np.int16))
 
 
@@ -144,38 +172,54 @@ def _extent(name: SegmentName, rows: pa.Table) -> tuple[int, int]:
     return first, max(first + 1, -(-int(end.max()) // NANOS))
 
 
-def row_in_cell(rows: pa.Table, measure: str, permille: int, cell: Window) -> Window | None:
-    """The stretch of the row that gave a cell its value: one that begins inside, else the last that reaches into it.
+def greatest_row(rows: pa.Table, measure: str, cell: Window) -> int | None:
+    """The row that gave a cell its value: the greatest that begins inside, else the greatest that reaches into it.
 
     `rows` are those of the cell's core, with their `wall` time, from LONGEST_ROW_NS before the cell."""
-    columns = _measured(rows, measure)
+    known = np.asarray(rows.column("wait_ns").is_valid()) if measure == "wait" else np.ones(rows.num_rows, np.bool_)
+    columns = {name: np.nan_to_num(rows.column(name).to_numpy()) for name in rows.schema.names}
     since = columns["wall"].astype(np.int64)
     until = since + columns["span_ms"].astype(np.int64) * MILLIS
-    alike = (_scores(columns, measure) >> STATE_BITS == permille) & (since < cell.until) & (until > cell.since)
-    begun = np.flatnonzero(alike & (since >= cell.since))
-    found = begun[:1] if len(begun) else np.flatnonzero(alike)[-1:]
-    return Window(int(since[found[0]]), int(until[found[0]])) if len(found) else None
+    begun = known & (since >= cell.since) & (since < cell.until)
+    chosen = begun if begun.any() else known & (since < cell.until) & (until > cell.since)
+    if not chosen.any():
+        return None
+    return int(np.argmax(np.where(chosen, _scores(columns, measure), GAP)))
+
+
+def row_window(rows: pa.Table, row: int) -> Window:
+    """The time of a row, which has a `wall`."""
+    since = rows.column("wall")[row].as_py()
+    return Window(since, since + max(1, rows.column("span_ms")[row].as_py()) * MILLIS)
 
 
 def _measured(rows: pa.Table, measure: str) -> dict[str, npt.NDArray[Any]]:
     """The columns of the rows that have a measure."""
-    if measure == "wait":
-        # Null is not zero: where the kernel does not report run-queue wait there is a gap.
-        rows = rows.filter(rows.column("wait_ns").is_valid())
-    return {column: rows.column(column).to_numpy() for column in rows.schema.names}
+    columns = {column: rows.column(column).to_numpy() for column in rows.schema.names}
+    if measure == "wait" and rows.column("wait_ns").null_count:
+        # Null is not zero: where the kernel does not report run-queue wait there is a gap. Not by Arrow's filter: the
+        # recorder, which seals overviews, would import pyarrow.compute for it.
+        known = ~np.isnan(columns["wait_ns"].astype(np.float64))
+        columns = {column: values[known] for column, values in columns.items()}
+    return columns
 
 
 def _scores(columns: dict[str, npt.NDArray[Any]], measure: str) -> npt.NDArray[np.int32]:
-    """The permille of each row, and below it, in STATE_BITS, the state that took most."""
-    values: npt.NDArray[Any]
+    """The permille of each row, and below it, in STATE_BITS, the state that had it, or had most of it."""
     if measure == "busy":
-        values = 1000 - columns["idle"].astype(np.int32) - columns["iowait"]
-    elif measure == "wait":
+        # A core that waits for a disk is idle: what it did besides is what it was busy with.
+        return _leading(columns, tuple(state for state in STATES if state != "iowait"))
+    if measure == HELD:
+        kernel = np.minimum(np.sum([_taken(columns, state) for state in KERNEL_STATES], axis=0), 1000)
+        held: npt.NDArray[np.int32] = (kernel << STATE_BITS) | (_leading(columns, KERNEL_STATES) & _STATE)
+        return held
+    values: npt.NDArray[Any]
+    if measure == "wait":
         values = columns["wait_ns"] / np.maximum(1, columns["span_ms"]) / 1000
     else:
         values = _taken(columns, measure)
     limited = np.clip(values, 0, np.iinfo(np.int32).max >> STATE_BITS).astype(np.int32)
-    scores: npt.NDArray[np.int32] = (limited << STATE_BITS) | _state_of_most(columns, measure)
+    scores: npt.NDArray[np.int32] = (limited << STATE_BITS) | CELL_STATES.index(measure)
     return scores
 
 
@@ -185,28 +229,26 @@ def _taken(columns: dict[str, npt.NDArray[Any]], state: str) -> npt.NDArray[np.i
     return taken
 
 
-def _state_of_most(columns: dict[str, npt.NDArray[Any]], measure: str) -> npt.NDArray[np.int32]:
-    """The state that took most of each row, the first of those that took alike. A core that waits for a disk is idle:
-    what it did besides is what it was busy with."""
+def _leading(columns: dict[str, npt.NDArray[Any]], states: tuple[str, ...]) -> npt.NDArray[np.int32]:
+    """The state of these that took most of each row, the first of those that took alike, with its permille above."""
     # As one number with the value above, so that a maximum finds it: several times as quick as numpy's argmax.
     last = len(STATES) - 1
     most = np.zeros(len(columns["cpu"]), np.int32)
-    for place, state in enumerate(STATES):
-        if measure != "busy" or state != "iowait":
-            np.maximum(most, (_taken(columns, state) << STATE_BITS) | (last - place), out=most)
-    found: npt.NDArray[np.int32] = last - (most & _STATE)
-    return found
+    for state in states:
+        np.maximum(most, (_taken(columns, state) << STATE_BITS) | (last - STATES.index(state)), out=most)
+    leading: npt.NDArray[np.int32] = (most & ~_STATE) | (last - (most & _STATE))
+    return leading
 
 
 class _Pool:
     """Two grids of maxima over one row a core number: of rows where they begin, and of rows wherever they cover."""
 
-    def __init__(self, window: Window, cells: int, measure: str) -> None:
+    def __init__(self, window: Window, cells: int, measure: str, cores: int = 0) -> None:
         self._window = window
         self._cells = cells
         self._measure = measure
-        self._begun = np.full((0, cells), GAP, np.int32)
-        self._covered = np.full((0, cells), GAP, np.int32)
+        self._begun = np.full((cores, cells), GAP, np.int32)
+        self._covered = np.full((cores, cells), GAP, np.int32)
 
     def add(self, rows: pa.Table, name: SegmentName) -> None:
         columns = _measured(rows, self._measure)
@@ -259,7 +301,7 @@ class OverviewRows:
     """Collects the cpu rows of a segment while it is sealed."""
 
     def __init__(self) -> None:
-        self._columns = columns_for(OVERVIEW_MEASURE)
+        self._columns = columns_for(HELD)
         self._parts: list[pa.Table] = []
 
     def include(self, table: str, rows: pa.Table) -> None:
@@ -276,24 +318,23 @@ class OverviewRows:
         first, last = _extent(name, rows)
         if (last - first) * (int(rows.column("cpu").to_numpy().max()) + 1) > _MAX_CELLS:
             return
-        piece = seconds_of(name, rows, OVERVIEW_MEASURE)
+        pieces = {measure: seconds_of(name, rows, measure) for measure in OVERVIEW_MEASURES}
+        cores, seconds = pieces[HELD].scores.shape
         size = (directory / _ROWS).stat().st_size
-        index = json.dumps([str(name), size, piece.first, *piece.scores.shape]).encode()
-        metadata = {
-            FACTS_KEY: rows.schema.metadata[FACTS_KEY],
-            TABLE_KEY: OVERVIEW.encode(),
-            _INDEX_KEY: index,
-            _CHECKSUM_KEY: _checksum(index, piece.scores),
-        }
+        index = json.dumps([str(name), size, first, cores, seconds]).encode()
+        metadata = {FACTS_KEY: rows.schema.metadata[FACTS_KEY], TABLE_KEY: OVERVIEW.encode(), _INDEX_KEY: index}
+        for measure, piece in pieces.items():
+            metadata[_CHECKSUM_KEY + measure.encode()] = _checksum(index, piece.scores)
         with pq.ParquetWriter(
             directory / OVERVIEW_FILE, _SCHEMA, **layout_of(OVERVIEW, _SCHEMA).writer_options(_SCHEMA)
         ) as writer:
-            writer.write_table(_to_table(piece))
+            writer.write_table(_to_table(pieces))
             writer.add_key_value_metadata(metadata)
 
 
-def read_overview(directory: Path, name: SegmentName) -> Piece | None:
-    """The overview of a sealed segment; None where there is none that is whole and of the segment's rows."""
+def read_overview(directory: Path, name: SegmentName, measure: str) -> Piece | None:
+    """One of OVERVIEW_MEASURES of a sealed segment; None where there is no overview that has it, is whole and is of the
+    segment's rows."""
     try:
         # Hundreds are read for one view: paths are text here, and no more is looked at than is needed.
         content = read_regular(f"{directory}/{OVERVIEW_FILE}", _MAX_BYTES)
@@ -310,10 +351,13 @@ def read_overview(directory: Path, name: SegmentName) -> Piece | None:
             return None
         if file.metadata.num_rows != cores * seconds or cores * seconds > _MAX_CELLS:
             return None
-        column = file.read_row_group(0, ["score"], use_threads=False).column(0).chunk(0)
+        checksum = metadata.get(_CHECKSUM_KEY + measure.encode())
+        if checksum is None:
+            # Of an earlier version, whose scores have another meaning.
+            return None
+        column = file.read_row_group(0, [measure], use_threads=False).column(0).chunk(0)
         scores = column.to_numpy().astype(np.int16, copy=False).reshape(cores, seconds)
-        whole = _checksum(metadata[_INDEX_KEY], scores) == metadata[_CHECKSUM_KEY]
-        return Piece(first, scores) if whole else None
+        return Piece(first, scores) if _checksum(metadata[_INDEX_KEY], scores) == checksum else None
     except (*DECODING_ERRORS, UnreadableFile):
         return None
 
@@ -322,11 +366,12 @@ def _checksum(index: bytes, scores: Scores) -> bytes:
     return b"%d" % zlib.crc32(scores.astype("<i2", copy=False).data, zlib.crc32(index))
 
 
-def _to_table(piece: Piece) -> pa.Table:
+def _to_table(pieces: dict[str, Piece]) -> pa.Table:
     """One row for each core and second, core by core."""
-    cores, seconds = piece.scores.shape
-    second = np.tile(np.arange(piece.first, piece.first + seconds, dtype=np.int64), cores)
-    columns = (second, np.repeat(np.arange(cores, dtype=np.uint16), seconds), np.ascontiguousarray(piece.scores))
+    first, (cores, seconds) = pieces[HELD].first, pieces[HELD].scores.shape
+    second = np.tile(np.arange(first, first + seconds, dtype=np.int64), cores)
+    scores = (np.ascontiguousarray(pieces[measure].scores) for measure in OVERVIEW_MEASURES)
+    columns = (second, np.repeat(np.arange(cores, dtype=np.uint16), seconds), *scores)
     # Not pa.array: given a numpy array it imports numpy.ma, which takes 40 ms and 4 MB of the recorder.
     arrays = [
         pa.Array.from_buffers(field.type, cores * seconds, [None, pa.py_buffer(values)])

@@ -20,6 +20,7 @@ from exhume.store.format.names import (
     LIVE_SUFFIX,
     LOCK_NAME,
     PARQUET_SUFFIX,
+    PUSH_NAME,
     RESERVE_NAME,
     SEALING_SUFFIX,
     SegmentName,
@@ -31,7 +32,7 @@ SET_ASIDE = "damaged: it could not be sealed, and was set aside"
 SHORTEST_GAP_NS = NANOS
 _SETTLED_NS = 2 * NANOS
 # What else belongs in the directory of live segments, and in that of sealed ones.
-_OWN_NAMES = ((RESERVE_NAME, HEALTH_NAME, IMPORT_STAGING_NAME), (LOCK_NAME, LIVE_DIRECTORY, IMPORTS_NAME))
+_OWN_NAMES = ((RESERVE_NAME, HEALTH_NAME, IMPORT_STAGING_NAME), (LOCK_NAME, LIVE_DIRECTORY, IMPORTS_NAME, PUSH_NAME))
 _PASSING = (SEALING_SUFFIX, DROPPING_SUFFIX, DAMAGED_SUFFIX)
 _EARLIEST, _LATEST = -(1 << 62), 1 << 62
 
@@ -144,6 +145,15 @@ def list_recording(directory: Path) -> Listing:
 def sealed_segments(directory: Path) -> list[Segment]:
     """The sealed segments, oldest first."""
     return in_recorded_order(_segments(directory, [], sealed=True))
+
+
+def live_segments(directory: Path) -> list[Segment]:
+    """The segments that are being written or wait to be sealed, oldest first; the sealed ones are not looked at."""
+    try:
+        return in_recorded_order(_segments(directory / LIVE_DIRECTORY, [], sealed=False))
+    except OSError:
+        # Removed meanwhile, or closed to other users.
+        return []
 
 
 def damaged_segments(directory: Path) -> list[Segment]:

@@ -319,6 +319,8 @@ class LiveStream:
     def __init__(self, source: pa.NativeFile, table: str) -> None:
         self.schema: pa.Schema | None = None
         self.damaged = False
+        #: Where the messages end that are whole, as far as they were read.
+        self.end = 0
         self._source = source
         self._table = table
         self._reader: pa.ipc.RecordBatchStreamReader | None = None
@@ -336,7 +338,7 @@ class LiveStream:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while self._reader is not None:
-            begin = self._source.tell()
+            begin = self.end = self._source.tell()
             try:
                 batch, own = self._reader.read_next_batch_with_custom_metadata()
             except (StopIteration, *DECODING_ERRORS):

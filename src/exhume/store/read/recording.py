@@ -14,7 +14,8 @@ from exhume.model.facts import MissingSource, RecordingFacts
 from exhume.model.tables import POD_OWNER, TABLES, columns_of, loss_total
 from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import DIMENSIONS, UnreadableFile, schema_of, time_column
-from exhume.store.read.core_grid import LONGEST_ROW_NS, CoreGrid, build_grid, columns_for
+from exhume.store.read.core_grid import LONGEST_ROW_NS, UNUSUAL_MEASURES, CoreGrid, build_grid, columns_for
+from exhume.store.read.core_seconds import pool_seconds, read_held, unusual_seconds, whole_seconds, with_normal
 from exhume.store.read.events import EventView, LossView, of_kinds, views
 from exhume.store.read.index import Segment, SegmentIntervals, Skipped, Unchanged, gaps_between, list_recording
 from exhume.store.read.profile import (
@@ -283,6 +284,12 @@ class Recording:
         """Cores x cells of the window (clamped to what is recorded), max-pooled."""
         columns = columns_for(measure)
         shown = window.clamp(self.span() or Window(0, 0))
+        if measure in UNUSUAL_MEASURES:
+            segments = with_normal(
+                self.segments, [] if shown.empty or cells < 1 else self.holding(whole_seconds(shown))
+            )
+            held = [read_held(segment, self._read) for segment in segments]
+            return pool_seconds(unusual_seconds(held, measure), shown, max(0, cells)).to_grid(measure)
         # A row that began before the window may reach into it.
         request = Request("cpu", Window(shown.since - LONGEST_ROW_NS, shown.until), columns)
         by_name = {segment.name: segment for segment in self.holding(request.window)}
@@ -334,16 +341,18 @@ class Recording:
         return self._read(segment, request)
 
     def self_cost(self, window: Window | None = None) -> SelfCost:
-        """What the recorder itself cost in the window."""
+        """What the recorder itself cost in the window. A tick that takes long spends its time after its end: the most
+        is measured from the end of one to the end of the next."""
         rows = self.read("self", window)
         if rows.num_rows == 0:
             return SelfCost(0.0, 0.0, 0.0, 0, 0)
         span_us = np.maximum(1, rows.column("span_ms").to_numpy().astype(np.int64)) * 1000
         used_us = rows.column("user_us").to_numpy().astype(np.int64) + rows.column("system_us").to_numpy()
+        taken_us = np.maximum(span_us, span_us + np.diff(rows.column("tick_us").to_numpy().astype(np.int64), prepend=0))
         return SelfCost(
             seconds=float(span_us.sum()) / 1e6,
             cpu_percent_mean=100 * float(used_us.sum()) / float(span_us.sum()),
-            cpu_percent_max=100 * float((used_us / span_us).max()),
+            cpu_percent_max=100 * float((used_us / taken_us).max()),
             rss_kb_max=int(rows.column("rss_kb").to_numpy().max()),
             written_bytes=int(rows.column("written_bytes").to_numpy().sum()),
         )

@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +17,10 @@ from exhume.model.errors import RecordingError
 from exhume.model.facts import RecordingFacts
 from exhume.model.tables import TABLES
 from exhume.store.format.names import SegmentName
-from exhume.store.format.schema import UnreadableFile
+from exhume.store.format.schema import UnreadableFile, schema_of
 from exhume.store.read.bundle import RECORDING
 from exhume.store.read.index import Segment
+from exhume.store.read.inventory import newest_rows
 from exhume.store.read.reader import Request, facts_of
 from exhume.store.read.recording import Recording
 from exhume.store.write.seal import write_sealed
@@ -59,7 +61,9 @@ def _entry(name: str, method: int) -> zipfile.ZipInfo:
 
 
 def trim(recording: Recording, window: Window, target: Path) -> None:
-    """Write the rows of a window as sealed segments into a directory, with the stacks and frames that they mention."""
+    """Write the rows of a window as sealed segments into a directory, with the stacks and frames that they mention. The
+    first begins with the inventory as it was then."""
+    carried = newest_rows(recording, window.since)
     for segment in recording.holding(window):
         tables = {table: rows for table in TABLES if (rows := recording.rows_of(segment, Request(table, window)))}
         timed = [table for table in tables if table not in ("stacks", "frames", "processes")]
@@ -68,8 +72,18 @@ def trim(recording: Recording, window: Window, target: Path) -> None:
         _keep_mentioned(tables)
         name = segment.name
         begin_ms = max(name.start_ms, -(-(window.since - name.offset) // MILLIS))
+        if carried:
+            tables["inventory"] = _with_carried(tables.get("inventory"), carried, begin_ms * MILLIS)
+            carried = {}
         begun = SegmentName(name.wall_ms + begin_ms - name.start_ms, name.boot, begin_ms)
         write_sealed(target, begun, _facts(recording, segment), tables)
+
+
+def _with_carried(own: pa.Table | None, carried: Mapping[str, Mapping[str, Any]], begin: int) -> pa.Table:
+    """The rows of a segment behind those of an earlier one, which hold from its beginning on."""
+    schema = schema_of("inventory")
+    earlier = pa.Table.from_pylist([{**row, "time": begin} for row in carried.values()], schema)
+    return earlier if own is None else pa.concat_tables([earlier, own.select(schema.names).cast(schema)])
 
 
 def _keep_mentioned(tables: dict[str, pa.Table]) -> None:
