@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
-from playwright.sync_api import Error, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, Playwright, sync_playwright
 
 from bench.flame_query import p95
 from bench.processes import BenchError
@@ -59,10 +59,7 @@ def measure(work: Path, quick: bool) -> Section:
     data = synthetic(work, quick)
     rounds = 3 if quick else 7
     with sync_playwright() as playwright:
-        try:
-            browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
-        except Error as error:
-            raise BenchError(f"chromium can't be started: {error.message.splitlines()[0]}") from None
+        browser = chromium(playwright)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         starts, views = zip(*(_first_view(data, page) for _ in range(rounds)), strict=True)
         answered = [_first_answer(data) for _ in range(rounds)]
@@ -79,7 +76,7 @@ def measure(work: Path, quick: bool) -> Section:
             page.wait_for_function(DRAWN)
             page.goto("about:blank")
             impatient = _people(served.address, data, NO_LOOK_S)
-            memory = _memory_mb(served.pid)
+            memory = memory_mb(served.pid)
         browser.close()
     return Section(
         "The page",
@@ -114,6 +111,14 @@ def measure(work: Path, quick: bool) -> Section:
     )
 
 
+def chromium(playwright: Playwright) -> Browser:
+    """Raises BenchError where it can't be started."""
+    try:
+        return playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+    except Error as error:
+        raise BenchError(f"chromium can't be started: {error.message.splitlines()[0]}") from None
+
+
 def _first_view(data: Synthetic, page: Page) -> tuple[float, float]:
     """Seconds until the server answers, and until its page shows the recording."""
     page.goto("about:blank")
@@ -128,7 +133,7 @@ def _first_view(data: Synthetic, page: Page) -> tuple[float, float]:
     return started, shown
 
 
-def _memory_mb(server: int) -> float:
+def memory_mb(server: int) -> float:
     """The proportional set size of a server and all its workers."""
     sizes = [
         int(line.split()[1])
@@ -187,9 +192,9 @@ def _people(address: str, data: Synthetic, look_s: tuple[float, float]) -> list[
 
 # What people ask, about a moment and cores at random.
 KINDS = (
-    "/api/cores?cells=1200",
+    "/api/cores?cells=1200&measure=unusual",
     "/api/cores?since={since}&until={hours}&cells=1200&measure={measure}",
-    "/api/cores?since={since}&until={minutes}&cells=1200",
+    "/api/cores?since={since}&until={minutes}&cells=1200&measure=unusual",
     "/api/flame?since={since}&until={five}&cpus={core}",
     "/api/flame?since={since}&until={five}&cpus={core}&baseline=before",
     "/api/flame?since={since}&until={ten}&cpus={core}&baseline=others",
@@ -199,7 +204,7 @@ KINDS = (
     "/api/processes?since={since}&until={five}&cpus={core}",
     "/api/processes?since={since}&until={minute}",
     "/api/lanes?since={since}&until={hour}&cells=600&names=memcgs,pressure",
-    "/api/cell?at={since}&cpu={core}",
+    "/api/cell?at={since}&cpu={core}&measure=unusual",
     "/api/marks?since={since}&until={hour}",
     "/api/events?since={since}&until={minutes}",
 )
@@ -218,5 +223,5 @@ def _question(draw: random.Random, span: tuple[int, int]) -> str:
         hours=since + 2 * HOUR_MS,
         core=core,
         near=min(CORES - 1, core + 7),
-        measure=draw.choice(["busy", "system", "softirq", "wait"]),
+        measure=draw.choice(["stall", "busy", "system", "softirq", "wait"]),
     )

@@ -56,7 +56,7 @@ class Removals:
         device = first.st_dev
         if os.major(device) != LOOP:
             return Removed(0, 0)
-        # A lab that was made anew has the device of the one before. Found once: clocks drift.
+        # A lab that was made again has the device of the one before. Found once: clocks drift.
         began = self._began.setdefault(lab, time.monotonic() - (time.time() - first.st_ctime) - CLOCKS_APART_S)
         text = self._trace.read_text()
         found = _WRITTEN.search(text)

@@ -24,6 +24,7 @@ STAMP = ".built-from"
 # What page and report are built from; tests and linter settings are not part of it.
 SOURCES = (
     "index.html",
+    "fleet.html",
     "report.html",
     "package.json",
     "package-lock.json",
@@ -72,7 +73,8 @@ def _sources(web: Path) -> Iterator[Path]:
 def is_fresh(root: Path) -> bool:
     """Whether page and report were built from the current sources."""
     stamp = root / STATIC / STAMP
-    built = (stamp, root / STATIC / "index.html", root / REPORT / "report.html")
+    pages = (STATIC / "index.html", STATIC / "fleet.html", REPORT / "report.html")
+    built = (stamp, *(root / page for page in pages))
     return all(path.is_file() for path in built) and stamp.read_text().strip() == content_hash(root)
 
 

@@ -1,6 +1,8 @@
-"""Takes the pictures of the page that the documents show: docs/images/page-*.png.
+"""Takes the pictures of the pages that the documents show: docs/images/page-*.png and docs/images/fleet-*.png.
 
-    python tools/page_pictures.py DIR    of a recording with an incident, such as `exhume lab synth` writes
+    python tools/page_pictures.py DIR              of a recording with an incident, such as `exhume lab synth` writes
+    python tools/page_pictures.py --lake LAKE      of a fleet with sick nodes
+    python tools/page_pictures.py --story DIR      of `exhume demo --keep DIR`, for docs/incident.md (incident-*.png)
 
 Needs the built page (`make web`) and Chromium.
 """
@@ -28,19 +30,9 @@ PATIENCE_S = 60
 
 
 @contextmanager
-def serving(recording: str) -> Iterator[str]:
-    """The address of a server over a recording."""
-    command = [
-        sys.executable,
-        "-m",
-        "exhume.cli.main",
-        "serve",
-        "--dir",
-        recording,
-        "--listen",
-        "127.0.0.1:0",
-        "--no-open",
-    ]
+def serving(*source: str) -> Iterator[str]:
+    """The address of a server: over a recording, or a lake."""
+    command = [sys.executable, "-m", "exhume.cli.main", *source, "--listen", "127.0.0.1:0", "--no-open"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
@@ -88,21 +80,55 @@ def take(browser: Browser, address: str) -> None:
         ("subsecond", minute),
         ("diagnosis", f"&s0={since}&s1={until}"),
     ):
-        # Tall enough that nothing has to be scrolled.
-        page = shown(browser, f"{view}{selected}&tab={tab}", "light", 3 * HEIGHT)
-        panel = page.locator("section.panels").bounding_box()
-        assert panel is not None
-        height = min(panel["height"], HEIGHT - 100 if tab == "diagnosis" else PANEL_HEIGHT)
-        clip = {"x": 0.0, "y": panel["y"], "width": float(WIDTH), "height": height}
-        page.screenshot(path=IMAGES / f"page-{tab}.png", clip=clip)  # type: ignore[arg-type]
+        most = HEIGHT - 100 if tab == "diagnosis" else PANEL_HEIGHT
+        take_part(browser, f"{view}{selected}&tab={tab}", f"page-{tab}.png", most)
+
+
+def take_part(browser: Browser, link: str, name: str, most: int, *, panel: bool = True) -> None:
+    """The panel behind a link, or the timeline above it, at most so high."""
+    # Tall enough that nothing has to be scrolled.
+    page = shown(browser, link, "light", 3 * HEIGHT)
+    box = page.locator("section.panels").bounding_box()
+    assert box is not None
+    top, height = (box["y"], min(box["height"], most)) if panel else (0.0, min(box["y"], most))
+    clip = {"x": 0.0, "y": top, "width": float(WIDTH), "height": height}
+    page.screenshot(path=IMAGES / name, clip=clip)  # type: ignore[arg-type]
+
+
+def take_story(browser: Browser, address: str) -> None:
+    """One incident from far away to its cause."""
+    incident = incident_of(address)
+    since, until = incident["since"], incident["until"]
+    selected = f"&s0={since}&s1={until}&cpus={','.join(map(str, incident['cpus']))}"
+    view = f"{address}#since={since - AROUND_MS}&until={until + AROUND_MS}{selected}"
+    take_part(browser, f"{address}#lanes=memcgs", "incident-overview.png", HEIGHT, panel=False)
+    take_part(browser, view, "incident-cores.png", HEIGHT, panel=False)
+    take_part(browser, f"{view}&tab=difference", "incident-difference.png", PANEL_HEIGHT)
+    take_part(browser, f"{view}&tab=diagnosis", "incident-diagnosis.png", HEIGHT - 100)
+
+
+def take_fleet(browser: Browser, address: str) -> None:
+    """The newest hour that has incidents, with the report."""
+    with urllib.request.urlopen(f"{address}api/histogram") as answer:
+        hours = json.load(answer)["hours"]
+    size = {"width": WIDTH, "height": HEIGHT}
+    page = browser.new_page(viewport=size, color_scheme="light", timezone_id="UTC")  # type: ignore[arg-type]
+    page.goto(f"{address}#at={hours[-1]}")
+    ready = "() => document.querySelector('[data-testid=report]')?.dataset.state === 'ready'"
+    page.wait_for_function(ready, timeout=10 * PATIENCE_S * 1000)
+    page.wait_for_function("() => !document.querySelector('[aria-busy=true]')", timeout=PATIENCE_S * 1000)
+    page.wait_for_timeout(500)
+    page.screenshot(path=IMAGES / "fleet-light.png")
 
 
 def main() -> None:
-    if len(sys.argv) != 2:
+    what = sys.argv[1] if sys.argv[1:2] in (["--lake"], ["--story"]) else ""
+    if len(sys.argv) != 2 + bool(what):
         sys.exit(__doc__)
-    with serving(sys.argv[1]) as address, sync_playwright() as playwright:
+    source = ("fleet", "serve", "--lake") if what == "--lake" else ("serve", "--dir")
+    with serving(*source, sys.argv[-1]) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        take(browser, address)
+        {"--lake": take_fleet, "--story": take_story, "": take}[what](browser, address)
         browser.close()
 
 

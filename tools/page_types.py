@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import exhume.present.fleet.schemas
 import exhume.present.html.schemas
 import exhume.present.web.schemas
 from exhume.present.web.schemas import definitions, shapes_in
@@ -20,7 +21,7 @@ LINE = 120
 
 def generate() -> str:
     """The whole TypeScript file: an interface for each shape, by name."""
-    modules = (exhume.present.web.schemas, exhume.present.html.schemas)
+    modules = (exhume.present.web.schemas, exhume.present.html.schemas, exhume.present.fleet.schemas)
     # Reports use some shapes of answers: the same one, twice in the list, would get two names.
     found = {shape.__name__: shape for module in modules for shape in shapes_in(vars(module))}
     schemas = definitions(list(found.values()))

@@ -17,6 +17,7 @@ const page = {
     // The page's Content-Security-Policy allows only files of its own address.
     assetsInlineLimit: 0,
     chunkSizeWarningLimit: 400,
+    rolldownOptions: { input: ["index.html", "fleet.html"] },
   },
   // For development: `npx vite` next to `exhume serve`.
   server: { proxy: { "/api": "http://127.0.0.1:7373" } },

@@ -1,8 +1,32 @@
 /** The whole state of the page and its form in the address bar. Pure: `state.ts` connects it to the browser. */
 import { NO_FILTERS, type Baseline, type Filters, type FrameName } from "./api";
 import { parseCpus, printCpus } from "./cpulist";
+import {
+  choice,
+  defaultsOf,
+  flag,
+  list,
+  moment,
+  parseFields,
+  printFields,
+  text,
+  whole,
+  type Field,
+  type Fields,
+} from "./fields";
 
-export const MEASURES = ["busy", "system", "softirq", "user", "steal", "iowait", "wait"] as const;
+export const MEASURES = [
+  "unusual",
+  "stall",
+  "deviation",
+  "busy",
+  "system",
+  "softirq",
+  "user",
+  "steal",
+  "iowait",
+  "wait",
+] as const;
 export type Measure = (typeof MEASURES)[number];
 /** Measures that samples have too: nothing is sampled in stolen or idle time, or while a task waits for the core. */
 export const SAMPLED_MEASURES: readonly Measure[] = ["busy", "system", "softirq", "user"];
@@ -10,6 +34,7 @@ export const TABS = ["flame", "difference", "subsecond", "processes", "events", 
 export type Tab = (typeof TABS)[number];
 export const BASELINES = ["none", "before", "others", "window"] as const;
 export const COLOURS = ["state", "module", "difference"] as const;
+export const ORDERS = ["number", "worst"] as const;
 export type FlameColour = (typeof COLOURS)[number];
 
 export interface PageState {
@@ -24,6 +49,15 @@ export interface PageState {
   /** The cores that are shown at all (a filter); null is every core. */
   cores: number[] | null;
   measure: Measure;
+  /** Rows of the heatmap: their order, the cores at the top, and whether all are high enough to be read. */
+  order: (typeof ORDERS)[number];
+  pinned: number[] | null;
+  tall: boolean;
+  /** What the diagnosis stays with while its evidence is followed; null is what is analysed. */
+  d0: number | null;
+  d1: number | null;
+  /** The cores that were selected with it. */
+  dc: number[] | null;
   tab: Tab;
   baseline: Baseline;
   b0: number | null;
@@ -49,67 +83,16 @@ export interface PageState {
   kinds: string[];
   /** "When did this run?": the frame whose seconds are painted on the heatmap. */
   paint: FrameName | null;
-  /** Which lanes of `LANES` are open. */
+  /** Which lanes of `LANES` are open; `auto` is the one that deviates most. */
   lanes: string[];
   utc: boolean;
 }
-
-interface Field<Value> {
-  fallback: Value;
-  /** Undefined where the text is invalid: the field keeps its default. */
-  parse: (text: string) => Value | undefined;
-  print: (value: Value) => string;
-}
-
-const moment: Field<number | null> = {
-  fallback: null,
-  parse: (text) => (/^\d{1,15}$/.test(text) ? Number(text) : undefined),
-  print: (value) => String(Math.round(value ?? 0)),
-};
 
 const cpuList: Field<number[] | null> = {
   fallback: null,
   parse: (text) => parseCpus(text) ?? undefined,
   print: (value) => printCpus(value ?? []),
 };
-
-const text: Field<string> = { fallback: "", parse: (value) => value, print: (value) => value };
-
-function choice<Value extends string>(fallback: Value, all: readonly Value[]): Field<Value> {
-  return { fallback, parse: (value) => all.find((each) => each === value), print: (value) => value };
-}
-
-function flag(fallback: boolean): Field<boolean> {
-  return {
-    fallback,
-    parse: (value) => (value === "1" ? true : value === "0" ? false : undefined),
-    print: (value) => (value ? "1" : "0"),
-  };
-}
-
-function whole(fallback: number, least: number, most: number): Field<number> {
-  return {
-    fallback,
-    parse: (value) => {
-      const number = /^\d{1,9}$/.test(value) ? Number(value) : NaN;
-      return number >= least && number <= most ? number : undefined;
-    },
-    print: String,
-  };
-}
-
-/** A list of texts that may hold anything: parts are escaped, then joined by `;`. */
-function list(fallback: string[]): Field<string[]> {
-  return {
-    fallback,
-    parse: (value) => (value === "" ? [] : value.split(";").map((part) => unescapePart(part))),
-    print: (value) => value.map((part) => part.replaceAll("%", "%25").replaceAll(";", "%3B")).join(";"),
-  };
-}
-
-function unescapePart(part: string): string {
-  return part.replaceAll("%3B", ";").replaceAll("%25", "%");
-}
 
 const parts = list([]);
 const frame: Field<FrameName | null> = {
@@ -122,7 +105,7 @@ const frame: Field<FrameName | null> = {
 };
 
 /** One line per piece of state. The key is its name in the address. */
-const FIELDS: { [Key in keyof PageState]: Field<PageState[Key]> } = {
+const FIELDS: Fields<PageState> = {
   since: moment,
   until: moment,
   last: moment,
@@ -130,7 +113,13 @@ const FIELDS: { [Key in keyof PageState]: Field<PageState[Key]> } = {
   s1: moment,
   cpus: cpuList,
   cores: cpuList,
-  measure: choice<Measure>("busy", MEASURES),
+  measure: choice<Measure>("unusual", MEASURES),
+  order: choice<PageState["order"]>("number", ORDERS),
+  pinned: cpuList,
+  tall: flag(false),
+  d0: moment,
+  d1: moment,
+  dc: cpuList,
   tab: choice<Tab>("flame", TABS),
   baseline: choice<Baseline>("before", BASELINES),
   b0: moment,
@@ -151,39 +140,20 @@ const FIELDS: { [Key in keyof PageState]: Field<PageState[Key]> } = {
   find: text,
   kinds: parts,
   paint: frame,
-  lanes: list(["memcgs"]),
+  lanes: list(["auto"]),
   utc: flag(false),
 };
 
-const KEYS = Object.keys(FIELDS) as (keyof PageState)[];
-
 export function defaultState(): PageState {
-  return Object.fromEntries(KEYS.map((key) => [key, FIELDS[key].fallback])) as unknown as PageState;
+  return defaultsOf(FIELDS);
 }
 
-/** The state of a link; missing and invalid fields have their default. */
 export function parseAddress(hash: string): PageState {
-  const state = defaultState() as unknown as Record<string, unknown>;
-  const params = new URLSearchParams(hash.replace(/^#/, ""));
-  for (const key of KEYS) {
-    const text = params.get(key);
-    const value = text === null ? undefined : FIELDS[key].parse(text);
-    if (value !== undefined) state[key] = value;
-  }
-  return consistent(state as unknown as PageState);
+  return consistent(parseFields(FIELDS, hash));
 }
 
-/** `#since=...&until=...`: only what differs from the defaults, in a fixed order. */
 export function printAddress(state: PageState): string {
-  const params = new URLSearchParams();
-  for (const key of KEYS) {
-    const { fallback, print } = FIELDS[key] as Field<unknown>;
-    if (state[key] !== null && print(state[key]) !== (fallback === null ? null : print(fallback))) {
-      params.set(key, print(state[key]));
-    }
-  }
-  const text = params.toString().replaceAll("%2C", ",").replaceAll("%3B", ";").replaceAll("%3A", ":");
-  return text ? `#${text}` : "";
+  return printFields(FIELDS, state);
 }
 
 /** Half a range is no range, and a range has a length. */
@@ -193,6 +163,8 @@ export function consistent(state: PageState): PageState {
   if (fixed.since !== null) fixed.last = null;
   if (!isRange(fixed.s0, fixed.s1)) fixed.s0 = fixed.s1 = null;
   if (!isRange(fixed.b0, fixed.b1)) fixed.b0 = fixed.b1 = null;
+  if (!isRange(fixed.d0, fixed.d1)) fixed.d0 = fixed.d1 = null;
+  if (fixed.d0 === null) fixed.dc = null;
   if (fixed.s0 === null) fixed.cpus = null;
   return fixed;
 }

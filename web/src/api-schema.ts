@@ -15,15 +15,70 @@ export interface Accounting {
   sentence: string;
 }
 
-/** The worst row of one core in a stretch of time, and the threads that ran there. */
+/** A node that will have an incident: when, by the best estimate. */
+export interface AtRiskNode {
+  node: string;
+  at: number;
+}
+
+/**
+ * An attribute of each node: `width` bytes for each at `offset` behind the header, little-endian: 0 where the node does
+ * not have it, else an index into `values` plus one. With a `width` of 0 every node has the only value.
+ */
+export interface AttributeColumn {
+  key: string;
+  values: string[];
+  width: number;
+  offset: number;
+}
+
+/**
+ * The header of `/api/attributes`, of the roster's nodes at the end of the hour. `keys` are all keys of the lake, where
+ * all were requested; those without a column are read on request.
+ */
+export interface AttributesHeader {
+  at: number;
+  roster: string;
+  nodes: number;
+  columns: AttributeColumn[];
+  keys: string[];
+}
+
+export interface CauseCount {
+  cause: string;
+  incidents: number;
+  nodes: number;
+}
+
+/**
+ * A cell of the heatmap: its `value` of the measure and the state that has it, as in `/api/cores` (null where nothing
+ * was recorded), with the row that gave it and the threads that ran there.
+ */
 export interface CellShape {
   since: number;
   until: number;
   cpu: number;
+  value: number | null;
+  state: string | null;
   states: State[];
   wait_ns: number | null;
   top: TopThread[];
   samples: number;
+}
+
+/**
+ * The header of `/api/cells`. Behind it is an array of 32-bit floats for each of `measures`, one value for each node of
+ * the roster; NaN where a node sent nothing. `names` is null where the client knows this roster; `silent` counts the
+ * nodes that the lake knows and that sent nothing in this hour.
+ */
+export interface CellsHeader {
+  at: number;
+  roster: string;
+  nodes: number;
+  names: string[] | null;
+  measures: string[];
+  silent: number;
+  damaged: number;
 }
 
 export interface ChainLink {
@@ -34,9 +89,51 @@ export interface ChainLink {
   evidence: Evidence[];
 }
 
+/** The cause that most sick nodes found themselves, and whom they name most often. */
+export interface CommonCause {
+  cause: string;
+  nodes: number;
+  incidents: number;
+  leaker: string;
+  culprit: string;
+  function: string;
+}
+
+/** `exhume compare --html`. */
+export interface CompareReport {
+  kind: "compare";
+  title: string;
+  verdict: "different" | "identical";
+  sentence: string;
+  subtitle: string;
+  a: string;
+  b: string;
+  rows: CompareRow[];
+  left_out: number;
+  not_compared: string[];
+}
+
+/** An attribute that differs, with the value that most nodes of each side have. */
+export interface CompareRow {
+  text: string;
+  name: string;
+  title: string;
+  weight: number;
+  level: "critical" | "warning" | "info";
+  a: string;
+  b: string;
+}
+
+export interface ConditionShape {
+  key: string;
+  value: string;
+}
+
 /**
- * The header of `/api/cores` and `/api/frame-times`: cores x cells, core by core. Behind it are two arrays of bytes:
- * the values (0 to `full`, or `unrecorded`) and the dominant state of each cell, an index into `states`.
+ * The header of `/api/cores` and `/api/frame-times`: cores x cells, core by core. Behind it are two arrays: the values
+ * (two bytes each, little-endian; `full` is drawn with full strength, `unrecorded` means that nothing was recorded) and
+ * the state whose value it is (a byte, an index into `states`). A cell is as bad as its value times the weight of its
+ * state in `weights`.
  */
 export interface CoresHeader {
   since: number;
@@ -47,6 +144,7 @@ export interface CoresHeader {
   full: number;
   unrecorded: number;
   states: string[];
+  weights: number[];
 }
 
 /** The recorder's own, lately: percent of one core, and megabytes. */
@@ -67,6 +165,12 @@ export interface Culprit {
   container_name: string | null;
   pod_name: string | null;
   owner: string | null;
+}
+
+/** A file of the lake that could not be read. */
+export interface DamagedFile {
+  file: string;
+  reason: string;
 }
 
 /** The answer of `/api/diagnosis`: the JSON of `exhume diagnose`, with every time as a number too. */
@@ -202,6 +306,85 @@ export interface FlameShape {
   state: number[];
   dropped: number;
   changes: string[];
+}
+
+/** An attribute that changed on sick nodes before their first incident. */
+export interface FleetChange {
+  key: string;
+  before: string;
+  value: string;
+  sick: number;
+  of_sick: number;
+}
+
+/** Incidents that began in each hour. */
+export interface FleetHistogramShape {
+  hours: number[];
+  incidents: number[];
+}
+
+/** An incident of a node. `bundle`: its recording can be opened at `/node/NODE/incident/ID/`. */
+export interface FleetIncident {
+  node: string;
+  id: string;
+  at: number;
+  until: number | null;
+  cause: string | null;
+  severity: string | null;
+  confidence: number | null;
+  core: number | null;
+  function: string | null;
+  process: string | null;
+  culprit: string | null;
+  leaker: string | null;
+  lost_core_s: number | null;
+  summary: string | null;
+  bundle: boolean;
+}
+
+/** The newest incidents first, `limit` of `total`. `causes` counts those of every cause, whichever was requested. */
+export interface FleetIncidentsShape {
+  incidents: FleetIncident[];
+  total: number;
+  causes: CauseCount[];
+}
+
+/**
+ * The lake's report. `state` is `computing` while the first one is computed, `failed` where `detail` says why there is
+ * none. `uptime_days` is when first incidents come after boot, the middle 80 % of them.
+ */
+export interface FleetReportShape {
+  state: "computing" | "ready" | "failed";
+  detail: string;
+  since: number | null;
+  until: number | null;
+  nodes: number;
+  sick: number;
+  tried: number;
+  separators: SeparatorShape[];
+  common: CommonCause | null;
+  uptime_days: [number, number] | null;
+  onset: number | null;
+  changes: FleetChange[];
+  at_risk: AtRiskNode[];
+  at_risk_total: number;
+  steps: FleetStepShape[];
+  blind_spots: string[];
+}
+
+/** The lake as a whole: the hours that it has summaries of, in order, and the files that could not be read so far. */
+export interface FleetShape {
+  version: number;
+  lake: string;
+  hours: number[];
+  measures: MeasureShape[];
+  damaged: DamagedFile[];
+}
+
+export interface FleetStepShape {
+  text: string;
+  command: string;
+  nodes: number;
 }
 
 /** Where a growth leads if it goes on. */
@@ -340,6 +523,20 @@ export interface MarksShape {
   marks: Mark[];
 }
 
+/**
+ * A measure that nodes are coloured by. `fold` is how the minutes of an hour are one value; `full` is the value of the
+ * strongest colour; `hue` a CPU state, or empty for the colour of text.
+ */
+export interface MeasureShape {
+  name: string;
+  title: string;
+  unit: string;
+  fold: "max" | "sum";
+  full: number;
+  scale: "linear" | "log";
+  hue: string;
+}
+
 /** What a growth leads to, and in how many seconds: the best estimate, the earliest, the latest (null: never). */
 export interface Milestone {
   code: string;
@@ -358,7 +555,21 @@ export interface MissingSource {
   remedy: string;
 }
 
-/** The grid of cores with its arrays of bytes in base64. */
+export interface NodeSeries {
+  measure: string;
+  values: (number | null)[];
+}
+
+/** One node: its minutes in the hour, and what it is at the end of it. */
+export interface NodeShape {
+  node: string;
+  at: number;
+  minutes: number[];
+  series: NodeSeries[];
+  attributes: Record<string, string>;
+}
+
+/** The grid of cores with its arrays in base64. */
 export interface PackedCores {
   since: number;
   until: number;
@@ -368,6 +579,7 @@ export interface PackedCores {
   full: number;
   unrecorded: number;
   states: string[];
+  weights: number[];
   values: string;
   dominant: string;
 }
@@ -460,6 +672,26 @@ export interface ReportEvent {
 export interface RuledOut {
   cause: string;
   why: string;
+}
+
+/**
+ * An attribute value, or a pair of them, that separates sick nodes from healthy ones: how much more often nodes with it
+ * are sick (`risk_ratio`, with its 95 % interval), corrected for the many that were tried (`q`); `coverage` is the
+ * share of the sick nodes that have it. `same_nodes` counts other attributes that explain it as well; `explained`:
+ * nothing is left of it once the first one is accounted for.
+ */
+export interface SeparatorShape {
+  conditions: ConditionShape[];
+  cause: string;
+  nodes: number;
+  sick: number;
+  risk_ratio: number | null;
+  low: number | null;
+  high: number | null;
+  q: number;
+  coverage: number;
+  same_nodes: number;
+  explained: boolean;
 }
 
 export interface Span {

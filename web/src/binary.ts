@@ -19,11 +19,11 @@ export function readHeader<Header>(buffer: ArrayBuffer): Decoded<Header> {
 export function readCores(buffer: ArrayBuffer): CoreGrid {
   const { header, begin } = readHeader<CoresHeader>(buffer);
   const size = header.cpus.length * header.cells;
-  if (begin + 2 * size > buffer.byteLength) throw new Error("the answer of the server is truncated");
+  if (begin + 3 * size > buffer.byteLength) throw new Error("the answer of the server is truncated");
   return {
     ...header,
-    values: new Uint8Array(buffer, begin, size),
-    dominant: new Uint8Array(buffer, begin + size, size),
+    values: new Uint16Array(buffer, begin, size),
+    dominant: new Uint8Array(buffer, begin + 2 * size, size),
   };
 }
 

@@ -54,6 +54,12 @@ export function range(since: number, until: number, utc: boolean): string {
   return zones[0] === zones[1] ? times.join(" – ") : times.map((each, i) => `${each} ${zones[i]}`).join(" – ");
 }
 
+/** The same with the day in front: recordings hold weeks. */
+export function datedRange(since: number, until: number, utc: boolean): string {
+  const times = range(since, until, utc);
+  return day(since, utc) === day(until, utc) ? `${day(since, utc)} ${times}` : times;
+}
+
 let fixedOffset: number | null = null;
 
 /** Shows times at a fixed distance from UTC instead of in the viewer's zone: a report has the zone of its node. */

@@ -1,33 +1,65 @@
 /** The header: node, recorded time, losses, and whether the recording is live. */
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { announce } from "./a11y";
-import { count, duration, missingText, number, plural, range, zone } from "./format";
-import { helpOpen, useShortcuts } from "./keyboard";
+import { count, duration, missingText, moment, number, plural, range } from "./format";
+import { helpOpen, useShortcuts, type Shortcut } from "./keyboard";
 import { FilterBar } from "./filterbar";
+import { trouble } from "./live";
 import { analysed, change, extent, following, recording, shareLink, state } from "./state";
+import { ShareButton, ZoneButton } from "./toolbar";
 import type { RecordingInfo, Span } from "./types";
+
+/** The fleet page serves recordings of incidents below itself; the name of the node is in the address. */
+const WITHIN_FLEET = /\/node\/([^/]+)\/incident\/[^/]+\/$/.exec(window.location.pathname);
+
+/** The fleet page with this node selected, at the hour in which the recording ends. */
+function fleetAddress(): string {
+  const end = extent.value?.until;
+  return `../../../../#${end ? `at=${Math.floor(end)}&` : ""}node=${WITHIN_FLEET?.[1] ?? ""}`;
+}
+
+const TO_FLEET: Shortcut = {
+  keys: ["F"],
+  group: "Page",
+  title: "to the fleet",
+  run: () => window.location.assign(fleetAddress()),
+};
 
 export function Header(): JSX.Element {
   useShortcuts(() => [
+    ...(WITHIN_FLEET ? [TO_FLEET] : []),
     { keys: ["u"], group: "Page", title: "UTC or the viewer's time zone", run: toggleUtc },
     { keys: ["?"], group: "Page", title: "show the keys", run: () => void (helpOpen.value = true) },
   ]);
   const known = recording.value;
+  useEffect(() => {
+    document.title = titleOf(known?.node ?? "", analysed.value, state.value.utc);
+  }, [known?.node, analysed.value, state.value.utc]);
   return (
     <header class="top" role="banner">
       <h1>exhume</h1>
+      {WITHIN_FLEET && (
+        <a href={fleetAddress()} title="the node among the others (F)">
+          fleet
+        </a>
+      )}
       {known && <Facts of={known} />}
       <div class="top-tools">
         {known && <FilterBar />}
-        <ZoneButton />
-        <ShareButton />
+        <ZoneButton utc={state.value.utc} moments={shownMoments()} onToggle={toggleUtc} />
+        <ShareButton link={shareLink} />
         <button type="button" onClick={() => (helpOpen.value = true)} aria-label="show the keys" title="keys (?)">
           ?
         </button>
       </div>
     </header>
   );
+}
+
+/** Of the browser's tab: which node, and what is looked at. */
+export function titleOf(node: string, of: { since: number; selected: boolean } | null, utc: boolean): string {
+  return [node, of?.selected && moment(of.since, utc), "exhume"].filter(Boolean).join(" · ");
 }
 
 function Facts({ of }: { of: RecordingInfo }): JSX.Element {
@@ -68,6 +100,7 @@ function recordedLabel(whole: Span, gaps: [number, number][]): string {
 }
 
 function LiveSign({ of }: { of: RecordingInfo }): JSX.Element {
+  if (trouble.value !== null) return <span class="warned">○ no answer from the server</span>;
   if (!of.live) return <span class="muted">○ not recording</span>;
   if (following.value) {
     return (
@@ -140,42 +173,13 @@ function Losses({ of }: { of: RecordingInfo }): JSX.Element {
   );
 }
 
+/** The ends of what is analysed. */
+function shownMoments(): number[] {
+  const { since, until } = analysed.value ?? { since: Date.now(), until: Date.now() };
+  return [since, until];
+}
+
 function toggleUtc(): void {
   change({ utc: !state.peek().utc }, "replace");
   announce(state.peek().utc ? "times are UTC" : "times are in your zone");
-}
-
-function ZoneButton(): JSX.Element {
-  const { utc } = state.value;
-  // At the selected time: daylight saving may have changed before or since.
-  const { since, until } = analysed.value ?? { since: Date.now(), until: Date.now() };
-  const zones = new Set([zone(since, utc), zone(until, utc)]);
-  return (
-    <button type="button" aria-pressed={utc} onClick={toggleUtc} title="UTC or your time zone (u)">
-      {[...zones].join(", then ")}
-    </button>
-  );
-}
-
-function ShareButton(): JSX.Element {
-  const [status, setStatus] = useState("");
-  const share = async (): Promise<void> => {
-    const link = shareLink();
-    try {
-      await navigator.clipboard.writeText(link);
-      setStatus("copied");
-      announce("the link to this view is copied");
-    } catch {
-      // No clipboard in an insecure context (plain http, not localhost): the address bar has the same link.
-      window.history.replaceState(window.history.state, "", link);
-      setStatus("in the address bar");
-      announce("the link to this view is in the address bar");
-    }
-    window.setTimeout(() => setStatus(""), 2000);
-  };
-  return (
-    <button type="button" onClick={() => void share()} title="copy a link that shows this view">
-      {status || "share"}
-    </button>
-  );
 }

@@ -1,11 +1,14 @@
 /** Keyboard shortcuts: registered with their meaning; `?` lists them. */
 import { signal } from "@preact/signals";
+import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+
+const GROUPS = ["Timeline", "Selection", "Panels", "Hours", "Nodes", "Page"] as const;
 
 export interface Shortcut {
   /** Values of `KeyboardEvent.key`, with `Shift+` before a named key; any of them works. */
   keys: string[];
-  group: "Timeline" | "Selection" | "Panels" | "Page";
+  group: (typeof GROUPS)[number];
   title: string;
   /** False leaves the key to the browser. */
   run: (event: KeyboardEvent) => void | boolean;
@@ -76,10 +79,8 @@ const NAMES: Record<string, string> = {
   " ": "Space",
 };
 
-const GROUPS = ["Timeline", "Selection", "Panels", "Page"] as const;
-
-/** The help that `?` opens. */
-export function KeyboardHelp(): preact.JSX.Element {
+/** The help that `?` opens: the shortcuts, and what else a page has to say about keys. */
+export function KeyboardHelp({ children }: { children: ComponentChildren }): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     if (helpOpen.value && !dialog.current?.open) dialog.current?.showModal();
@@ -97,7 +98,7 @@ export function KeyboardHelp(): preact.JSX.Element {
         </button>
       </header>
       <div class="help-groups">
-        {GROUPS.map((group) => (
+        {GROUPS.filter((group) => shortcuts.value.some((each) => each.group === group)).map((group) => (
           <section key={group}>
             <h3>{group}</h3>
             <dl>
@@ -117,14 +118,7 @@ export function KeyboardHelp(): preact.JSX.Element {
           </section>
         ))}
       </div>
-      <p class="muted">
-        In the heatmap and the sub-second view (Tab to them): arrows move a cell, Shift and arrows widen, Enter selects,
-        Escape leaves. In the flame graph: arrows go along the stack and the row, Enter zooms, Backspace zooms out, m
-        opens the menu; f zooms to a frame, h hides it, w paints when it ran, c copies its stack, o filters by it.
-      </p>
-      <p class="muted">
-        With the mouse: drag selects time × cores, click selects one cell, the wheel zooms, Shift and drag pans.
-      </p>
+      {children}
     </dialog>
   );
 }

@@ -2,6 +2,7 @@ import { render } from "preact";
 import "uplot/dist/uPlot.min.css";
 import "./styles/base.css";
 import "./styles/notices.css";
+import "./styles/parts.css";
 import "./styles/timeline.css";
 import "./styles/lines.css";
 import "./styles/panels.css";

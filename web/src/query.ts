@@ -23,15 +23,19 @@ const TERM = /(\w+):(?:"((?:[^"\\]|\\.)*)"|(\S*))|(\S+)/g;
 export function parseQuery(line: string): Query | string {
   const filters: Filters = { ...NO_FILTERS };
   let cores: number[] | null = null;
+  const given = new Set<string>();
   for (const [whole, key, quoted, bare, loose] of line.matchAll(TERM)) {
     if (loose !== undefined) {
       // A term without a key is a process name, the most common filter.
-      if (filters.comm) return `“${loose}” needs a key, for example stack:${loose}`;
+      if (filters.comm || given.has("comm")) return `“${loose}” needs a key, for example stack:${loose}`;
       filters.comm = loose;
+      given.add("comm");
       continue;
     }
     const value = quoted !== undefined ? quoted.replace(/\\(["\\])/g, "$1") : bare;
     if (!value) return `“${whole}” needs a value after the colon`;
+    if (given.has(key)) return `${key}: is there twice; one of each can be filtered by`;
+    given.add(key);
     const error = assign(filters, key, value);
     if (error) return error;
     if (key === "cpu") {

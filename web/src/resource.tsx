@@ -1,7 +1,7 @@
 /** A value read from the server, with its loading state and error message. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { JSX } from "preact";
-import { ServerError } from "./api";
+import { ServerError } from "./http";
 import { LoadingIndicator } from "./progress";
 
 export interface Resource<Value> {

@@ -6,12 +6,16 @@ import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import { consistent, filtersOf, measureOf, parseAddress, printAddress, type PageState } from "./address";
 import type { Filters, FlameScope, FrameName, Scope } from "./api";
 import { printCpus } from "./cpulist";
+import { LinkedState } from "./link";
 import { stepFor } from "./timeline/axis";
 import type { RecordingInfo, Span } from "./types";
 
 export type { PageState } from "./address";
+export { undo } from "./link";
 
-export const state = signal<PageState>(parseAddress(""));
+const link = new LinkedState<PageState>(parseAddress, printAddress, consistent);
+
+export const { state } = link;
 
 /** The recording; null until it is read. A live one grows. */
 export const recording = signal<RecordingInfo | null>(null);
@@ -98,40 +102,20 @@ export function stable<Value>(source: ReadonlySignal<Value>): ReadonlySignal<Val
   });
 }
 
-/**
- * Change the state. `push` makes a step that undo (and the browser's back button) takes back: selections, jumps, tabs;
- * `replace` is for what moves continuously, such as panning.
- */
 export function change(patch: Partial<PageState>, how: "push" | "replace" = "push"): void {
-  const next = consistent({ ...state.peek(), ...patch });
-  if (printAddress(next) === printAddress(state.peek())) return;
-  if (!linked) state.value = next;
-  else if (how === "push") {
-    writeAddress();
-    state.value = next;
-    window.history.pushState({ depth: depth() + 1 }, "", address(next));
-  } else {
-    state.value = next;
-    writing ??= window.setTimeout(writeAddress, 250);
-  }
-}
-
-/** Undo the last step of this visit. False where there is none. */
-export function undo(): boolean {
-  if (depth() === 0) return false;
-  window.history.back();
-  return true;
+  link.change(patch, how);
 }
 
 export function select(span: Span | null, cpus: number[] | null): void {
   if (span === null) {
-    change({ s0: null, s1: null, cpus: null, root: [] });
+    change({ s0: null, s1: null, cpus: null, root: [], d0: null, d1: null });
     return;
   }
   // Selecting stops following: what is selected stays where it is.
   const shown = following.peek() ? view.peek() : null;
   const held = shown && { since: shown.since, until: shown.until, last: null };
-  change({ ...held, s0: Math.round(span.since), s1: Math.round(span.until), cpus, root: [] });
+  // Another selection is another question: a diagnosis that was pinned to its evidence goes.
+  change({ ...held, s0: Math.round(span.since), s1: Math.round(span.until), cpus, root: [], d0: null, d1: null });
 }
 
 /** Compare the selection with this time. */
@@ -148,36 +132,9 @@ export function moveView(span: Span, how: "push" | "replace" = "replace"): void 
 export function shareLink(): string {
   const shown = view.peek();
   const pinned = shown && following.peek() ? { ...state.peek(), since: shown.since, until: shown.until } : state.peek();
-  return new URL(address(pinned), window.location.href).href;
+  return new URL(link.address(pinned), window.location.href).href;
 }
 
-/** Read the address bar now and whenever it changes (back, forward, a pasted link). */
 export function startAddress(): void {
-  linked = true;
-  const read = (): void => {
-    state.value = parseAddress(window.location.hash);
-  };
-  read();
-  window.addEventListener("popstate", read);
-  window.addEventListener("hashchange", read);
-}
-
-let writing: number | null = null;
-/** The address bar follows the state. In a report it does not: a file may be shown where its address is fixed. */
-let linked = false;
-
-function writeAddress(): void {
-  if (writing === null) return;
-  window.clearTimeout(writing);
-  writing = null;
-  window.history.replaceState({ depth: depth() }, "", address(state.peek()));
-}
-
-function address(of: PageState): string {
-  return `${window.location.pathname}${window.location.search}${printAddress(of)}`;
-}
-
-function depth(): number {
-  const kept: unknown = window.history.state;
-  return typeof kept === "object" && kept !== null && "depth" in kept ? Number(kept.depth) : 0;
+  link.start();
 }

@@ -24,6 +24,8 @@ export type Rgb = readonly [number, number, number];
 
 export interface Theme {
   dark: boolean;
+  /** Behind everything. */
+  page: Rgb;
   /** Behind lanes; the colour of a cell in which nothing happened. */
   ground: Rgb;
   /** Text and painted frames. */
@@ -37,6 +39,7 @@ export interface Theme {
 
 export const LIGHT: Theme = {
   dark: false,
+  page: [255, 255, 255],
   ground: [243, 244, 246],
   ink: [22, 25, 31],
   muted: "#565d69",
@@ -48,6 +51,7 @@ export const LIGHT: Theme = {
 
 export const DARK: Theme = {
   dark: true,
+  page: [20, 22, 27],
   ground: [30, 33, 40],
   ink: [240, 242, 246],
   muted: "#a3abb8",

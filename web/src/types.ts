@@ -3,8 +3,12 @@ import type { CoresHeader, SubsecondHeader } from "./api-schema";
 
 export type {
   Accounting,
+  AttributesHeader,
   CellShape as CellInfo,
+  CellsHeader,
   ChainLink,
+  CompareReport,
+  CompareRow,
   Culprit,
   Diagnosis,
   DiagnosisReport,
@@ -14,6 +18,11 @@ export type {
   Finding,
   FlameReport,
   FlameShape as Flame,
+  FleetHistogramShape as FleetHistogram,
+  FleetIncident,
+  FleetIncidentsShape as FleetIncidents,
+  FleetReportShape as FleetReport,
+  FleetShape as FleetInfo,
   IncidentShape as Incident,
   InterruptLine,
   InterruptsShape as Interrupts,
@@ -23,7 +32,9 @@ export type {
   Line as LaneSeries,
   LiveShape as LiveUpdate,
   Mark,
+  MeasureShape as FleetMeasure,
   MissingSource,
+  NodeShape as FleetNode,
   PackedCores,
   ProcessesShape as Processes,
   ProcessShape as ProcessUse,
@@ -32,6 +43,7 @@ export type {
   RecordingShape as RecordingInfo,
   Remedy,
   ReportEvent,
+  SeparatorShape as Separator,
   TimeRow,
   TimeTable,
   VerifyMeasure,
@@ -45,9 +57,9 @@ export interface Span {
   until: number;
 }
 
-/** Cores x cells, core by core: how much (0..full, or unrecorded) and which state of `states` rules the cell. */
+/** Cores x cells, core by core: a value (`full` is full strength, or unrecorded), and which of `states` has it. */
 export interface CoreGrid extends CoresHeader {
-  values: Uint8Array;
+  values: Uint16Array;
   dominant: Uint8Array;
 }
 

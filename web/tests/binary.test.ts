@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { readCores, readSubsecond } from "../src/binary";
 
-const ANY = { since: 0, until: 3000, cells: 3, measure: "busy", full: 250, unrecorded: 255, states: ["user"] };
+const ANY = { since: 0, until: 3000, cells: 3, measure: "busy", full: 1000, unrecorded: 65_535, states: ["user"] };
 
 function frame(header: object, arrays: Uint8Array): ArrayBuffer {
   const plain = JSON.stringify(header);
@@ -16,9 +16,9 @@ function frame(header: object, arrays: Uint8Array): ArrayBuffer {
 describe("binary answers", () => {
   it("gives cores their two arrays", () => {
     const header = { ...ANY, cpus: [0, 7] };
-    const grid = readCores(frame(header, Uint8Array.of(1, 2, 3, 4, 5, 255, 0, 0, 1, 0, 0, 2)));
+    const grid = readCores(frame(header, Uint8Array.of(1, 0, 2, 0, 232, 3, 4, 0, 5, 0, 255, 255, 0, 0, 1, 0, 0, 2)));
     expect(grid.cpus).toEqual([0, 7]);
-    expect([...grid.values]).toEqual([1, 2, 3, 4, 5, 255]);
+    expect([...grid.values]).toEqual([1, 2, 1000, 4, 5, 65_535]);
     expect([...grid.dominant]).toEqual([0, 0, 1, 0, 0, 2]);
   });
 
@@ -30,7 +30,7 @@ describe("binary answers", () => {
 
   it("reports a truncated answer", () => {
     const header = { ...ANY, cpus: [0] };
-    expect(() => readCores(frame(header, Uint8Array.of(1, 2, 3, 4)))).toThrow("truncated");
+    expect(() => readCores(frame(header, Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8)))).toThrow("truncated");
     expect(() => readCores(new ArrayBuffer(2))).toThrow("truncated");
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
-import { queryString } from "../src/api";
+import { queryString } from "../src/http";
 import { formatCores, parseCpus, printCpus } from "../src/cpulist";
 import { bytes, confidence, count, duration, moment, percent, quantity, range, zone } from "../src/format";
 import { parseQuery, printQuery, type Query } from "../src/query";

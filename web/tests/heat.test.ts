@@ -2,22 +2,29 @@ import { describe, expect, it } from "vitest";
 import { clusters, mostSevere, type Placed } from "../src/timeline/clusters";
 import {
   cellOf,
+  cellSpan,
   heatPixels,
+  heightOf,
   labelledRows,
   paintPixels,
   pooledHeat,
+  rowAt,
   rowsFor,
+  sortedByWorst,
+  valueText,
   worstByState,
   worstCells,
+  worstOf,
 } from "../src/timeline/heat";
-import { cpusOf, rowAt, snapped } from "../src/timeline/heatpointer";
+import { cpusOf, snapped } from "../src/timeline/heatpointer";
 import { runsOf } from "../src/timeline/boxes";
-import { greatest, lastAt, linesOf } from "../src/timeline/lines";
+import { greatest, lastAt, linesOf, mostDeviating } from "../src/timeline/lines";
 import type { Theme } from "../src/theme";
 import type { CoreGrid, LaneSeries } from "../src/types";
 
 const theme: Theme = {
   dark: false,
+  page: [255, 255, 255],
   ground: [240, 240, 240],
   ink: [0, 0, 0],
   muted: "#555555",
@@ -34,10 +41,11 @@ function gridOf(cpus: number[], cells: number, spikes: Record<string, [number, n
     cells,
     cpus,
     measure: "busy",
-    full: 250,
-    unrecorded: 255,
-    states: ["user", "system", "irq", "softirq", "iowait", "steal"],
-    values: new Uint8Array(cpus.length * cells),
+    full: 1000,
+    unrecorded: 65_535,
+    states: ["user", "system", "irq", "softirq", "iowait", "steal", "wait"],
+    weights: [0.55, 1, 1, 1, 1, 1, 1],
+    values: new Uint16Array(cpus.length * cells),
     dominant: new Uint8Array(cpus.length * cells),
   };
   for (const [place, [value, state]] of Object.entries(spikes)) {
@@ -60,7 +68,7 @@ describe("rows", () => {
   });
 
   it("show one bad cell of a thousand cores", () => {
-    const grid = gridOf(many, 3, { "777:1": [240, 1] });
+    const grid = gridOf(many, 3, { "777:1": [960, 1] });
     const rows = rowsFor(many);
     const pixels = heatPixels(grid, pooledHeat(grid, rows), theme);
     const quiet = pixels[0];
@@ -75,6 +83,26 @@ describe("rows", () => {
     expect(labels([0, 1])).toEqual([0, 1]);
     expect(labels([39, 41])).toEqual([39, 41]);
     expect(labels(many.slice(0, 400))).toEqual([0, 50, 100, 150, 200, 250, 300, 350]);
+  });
+
+  it("of pinned cores are at the top, and high enough to be read", () => {
+    const rows = rowsFor(many.slice(0, 96), { tallest: 200, pinned: [42, 7, 5000] });
+    expect(rows.cpus.slice(0, 3)).toEqual([[42], [7], [0]]);
+    expect(rows.tops.slice(0, 4)).toEqual([0, 18, 36, 38]);
+    expect(rowAt(17, rows)).toBe(0);
+    expect(rowAt(36, rows)).toBe(2);
+    expect(heightOf(rows)).toBe(36 + 94 * 2);
+    expect(labelledRows(rows).slice(0, 2)).toEqual([
+      { cpu: 42, row: 0 },
+      { cpu: 7, row: 1 },
+    ]);
+    expect(rowsFor(many.slice(0, 96), { tallest: 200, tall: true }).height).toBe(14);
+  });
+
+  it("are sorted by their worst cell in view", () => {
+    const grid = gridOf([0, 1, 2, 3], 4, { "1:1": [500, 1], "2:3": [990, 1], "3:1": [800, 0] });
+    expect(sortedByWorst([0, 1, 2, 3], grid, { since: 0, until: 4000 })).toEqual([2, 1, 3, 0]);
+    expect(sortedByWorst([0, 1, 2, 3], grid, { since: 0, until: 2000 })).toEqual([1, 3, 0, 2]);
   });
 
   it("are found from the pointer, and back from a selection", () => {
@@ -93,12 +121,12 @@ describe("rows", () => {
 
 describe("cells", () => {
   it("that were not recorded are transparent, idle ones are not", () => {
-    const grid = gridOf([0], 2, { "0:1": [255, 0] });
+    const grid = gridOf([0], 2, { "0:1": [65_535, 0] });
     const pixels = heatPixels(grid, pooledHeat(grid, rowsFor([0])), theme);
     expect(pixels[0] >>> 24).toBe(255);
     expect(pixels[1]).toBe(0);
-    expect(cellOf(grid, 0, 1500)?.share).toBeNull();
-    expect(cellOf(grid, 0, 500)?.share).toBe(0);
+    expect(cellOf(grid, 0, 1500)?.value).toBeNull();
+    expect(cellOf(grid, 0, 500)?.value).toBe(0);
     expect(cellOf(grid, 0, 2500)).toBeNull();
     expect(cellOf(grid, 9, 500)).toBeNull();
   });
@@ -116,7 +144,7 @@ describe("cells", () => {
   });
 
   it("are painted only where the frame ran, the stronger the more", () => {
-    const grid = gridOf([0], 3, { "0:1": [50, 0], "0:2": [250, 0] });
+    const grid = gridOf([0], 3, { "0:1": [200, 0], "0:2": [1000, 0] });
     const alphas = [...paintPixels(grid, pooledHeat(grid, rowsFor([0])), theme)].map((pixel) => pixel >>> 24);
     expect(alphas[0]).toBe(0);
     expect(alphas[1]).toBeGreaterThan(80);
@@ -124,7 +152,7 @@ describe("cells", () => {
   });
 
   it("are ranked by peaks, what the kernel does first", () => {
-    const spikes = { "0:1": [250, 0], "1:3": [240, 1], "1:4": [245, 1], "1:5": [241, 1] } as const;
+    const spikes = { "0:1": [1000, 0], "1:3": [960, 1], "1:4": [980, 1], "1:5": [964, 1] } as const;
     const grid = gridOf([0, 1], 8, spikes as unknown as Record<string, [number, number]>);
     const worst = worstCells(grid, { since: 0, until: 8000 }, 10);
     expect(worst.map((cell) => [cell.cpu, cell.since, cell.state])).toEqual([
@@ -135,10 +163,35 @@ describe("cells", () => {
   });
 
   it("are summed up by state for the overview", () => {
-    const grid = gridOf([0, 1], 2, { "0:0": [200, 0], "1:0": [90, 1], "0:1": [255, 0], "1:1": [255, 0] });
+    const grid = gridOf([0, 1], 2, { "0:0": [800, 0], "1:0": [360, 1], "0:1": [65_535, 0], "1:1": [65_535, 0] });
     const worst = worstByState(grid);
-    expect([worst[0][0], worst[1][0]]).toEqual([200, 90]);
+    expect([worst[0][0], worst[1][0]]).toEqual([800, 360]);
     expect(worst.every((values) => values[1] === -1)).toBe(true);
+  });
+
+  it("say what their value means", () => {
+    const said = (measure: string, value: number | null, state: string): string => valueText({ measure, value, state });
+    expect(said("busy", 474, "user")).toBe("47 % user");
+    expect(said("system", 980, "system")).toBe("98 % system");
+    expect(said("stall", 600, "system")).toBe("held for 6 s by system");
+    expect(said("stall", 4000, "wait")).toBe("held for at least 40 s by waiting tasks");
+    expect(said("deviation", 620, "softirq")).toBe("62 % above its normal, mostly softirq");
+    expect(said("unusual", 310, "system")).toBe("62 % above its normal, mostly system");
+    expect(said("unusual", 800, "system")).toBe("held for 6 s by system");
+    expect(said("unusual", 0, "system")).toBe("as it normally is, mostly system");
+    expect(said("wait", 2500, "wait")).toBe("tasks waited 2500 ms/s");
+    expect(said("matching", 87, "matching")).toBe("8.7 % matches the filter");
+    expect(said("busy", null, "user")).toBe("not recorded");
+  });
+
+  it("of pooled cores have value and hue of the same one", () => {
+    const grid = gridOf([0, 1], 1, { "0:0": [1000, 0], "1:0": [910, 1] });
+    expect(worstOf(grid, [0, 1], 500)).toMatchObject({ cpu: 1, value: 910, state: "system" });
+  });
+
+  it("begin and end where the server counts their seconds", () => {
+    expect(cellSpan({ since: 350, until: 3350, cells: 7 }, 1)).toEqual({ since: 779, until: 1208 });
+    expect(cellSpan({ since: 0, until: 10_000, cells: 10 }, 3)).toEqual({ since: 3000, until: 4000 });
   });
 
   it("are taken whole by a selection, at least one", () => {
@@ -198,6 +251,20 @@ describe("lines", () => {
     expect(lastAt(broken, 0, 100)).toBeNull();
     expect(greatest(broken, 0, { since: 0, until: 6000 })).toBe(5);
     expect(greatest(broken, 0, { since: 3000, until: 4000 })).toBeNull();
+  });
+
+  it("of the lane that deviates most are opened first", () => {
+    const named = (name: string, values: (number | null)[]): typeof lane => ({
+      ...lane,
+      name,
+      series: [{ name, title: name, values }],
+    });
+    const busy = named("pressure", [10, 90, 20, 80, 15, 85, 10, 90]);
+    const needle = named("wait", [1, 1, 2, 1, null, 1, 1, 500, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+    const flat = named("memcgs", [68_000, 68_010, 68_020]);
+    expect(mostDeviating([busy, needle, flat])).toBe("wait");
+    expect(mostDeviating([flat, named("reclaim", [null])])).toBe("memcgs");
+    expect(mostDeviating([named("reclaim", [null])])).toBeNull();
   });
 
   it("cross a view in which nothing was measured, unless the recording broke off", () => {

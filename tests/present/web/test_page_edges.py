@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from typing import get_args
 
 import pytest
 from starlette.testclient import TestClient
+from tests.coroutines import in_thread
 from tests.diagnose.scenes import Scene
 from tests.system.browser.odd_recordings import few_seconds_of_long
 
@@ -89,12 +89,6 @@ def test_many_clients_cost_one_job_a_second(written, monkeypatch):
             now += 1
 
     in_thread(follow)
-
-
-def in_thread(work):
-    """A coroutine in a thread of its own: a browser of other tests keeps a loop in this one."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(work())).result(60)
 
 
 def test_parameters_have_the_values_of_the_store():

@@ -7,10 +7,10 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.coroutines import in_thread
 
 from exhume.present.web.handle import SegmentCache
 from exhume.present.web.params import QueryParams
@@ -64,12 +64,6 @@ def test_a_job_that_needs_too_much_memory_is_refused(reported):
 def test_workers_that_end_are_replaced(reported):
     assert reported["crashed"] == 500
     assert reported["after_kill"] == [200] * 4
-
-
-def in_thread(work):
-    """A coroutine in a thread of its own: a browser of other tests keeps a loop in this one."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(work())).result(60)
 
 
 def test_jobs_wait_until_a_worker_joins():

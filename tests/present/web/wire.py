@@ -1,4 +1,4 @@
-"""Reading the server's framed numbers."""
+"""Asking the page's servers: parameters that are generated, and framed numbers that are read."""
 
 import json
 import struct
@@ -6,6 +6,16 @@ from typing import Any
 
 import numpy as np
 from httpx2 import Response
+from hypothesis import HealthCheck, Phase, settings
+
+#: Of tests that call every endpoint with generated parameters.
+GENERATED = settings(
+    max_examples=12,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
 
 
 def header_of(answer: Response) -> dict[str, Any]:
@@ -18,8 +28,9 @@ def heat(answer: Response) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     header = header_of(answer)
     start = 4 + struct.unpack_from("<I", answer.content)[0]
     shape = (len(header["cpus"]), header["cells"])
-    numbers = np.frombuffer(answer.content, np.uint8, offset=start).reshape(2, *shape)
-    return header, numbers[0], numbers[1]
+    size = shape[0] * shape[1]
+    values = np.frombuffer(answer.content, "<u2", size, start).reshape(shape)
+    return header, values, np.frombuffer(answer.content, np.uint8, size, start + 2 * size).reshape(shape)
 
 
 def counts(answer: Response) -> tuple[dict[str, Any], np.ndarray]:

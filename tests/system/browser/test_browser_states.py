@@ -65,7 +65,7 @@ def test_a_gap_is_drawn_as_one(new_page, served, tmp_path):
             writer.commit(Tick(second, at, at + NANOS, at + NANOS + wall - start))
         writer.close()
     address = served(tmp_path / "r")
-    page = new_page(address)
+    page = new_page(f"{address}#measure=busy")
     drawn(page)
 
     def a_gap_is_drawn() -> bool:

@@ -78,6 +78,36 @@ def test_evidence_is_left_in_one_step(at_incident: Page):
     assert wait_for_state(at_incident, f"s0={before['s0']}") == before
 
 
+@pytest.mark.parametrize("panel", ["1", "6"])
+def test_a_diagnosis_stays_while_its_evidence_is_followed(at_incident: Page, panel):
+    at_incident.keyboard.press(panel)
+    where = at_incident.get_by_test_id("diagnosis" if panel == "6" else "aside")
+    expect(where.get_by_test_id("verdict")).to_be_visible()
+    at_rest(at_incident)
+
+    def read() -> list[str]:
+        finding = where.get_by_test_id("finding").first
+        return [where.get_by_test_id("verdict").inner_text(), finding.inner_text()]
+
+    before, chosen = read(), state(at_incident)
+    for place in range(2):
+        where.get_by_test_id("evidence").nth(place).click()
+        wait_for_state(at_incident, f"d0={chosen['s0']}", f"d1={chosen['s1']}")
+        at_rest(at_incident)
+        assert read() == before
+    expect(at_incident.get_by_test_id("heatmap")).to_be_in_viewport()
+    where.get_by_test_id("pinned-diagnosis").get_by_role("button", name="back to it").click()
+    after = wait_for_state(at_incident, f"s0={chosen['s0']}", "!d0=")
+    assert after["cpus"] == chosen["cpus"]
+    assert read() == before
+    # A selection by hand is another question.
+    where.get_by_test_id("evidence").first.click()
+    wait_for_state(at_incident, "d0=")
+    heat = box(at_incident, "heatmap")
+    at_incident.mouse.click(heat["x"] + 0.2 * heat["width"], heat["y"] + 2.5 * heat["height"] / CORES)
+    wait_for_state(at_incident, "!d0=", "cpus=2")
+
+
 def test_an_outdated_flame_request_is_aborted(at_incident: Page):
     aborted: dict[str, str | None] = {}
     at_incident.on("requestfailed", lambda request: aborted.update({request.url: request.failure}))

@@ -5,7 +5,19 @@ from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.system.browser.canvas import Spot, blue, box, colour, drag, orange, spot, state, until, wait_for_state
+from tests.system.browser.canvas import (
+    Spot,
+    blue,
+    box,
+    colour,
+    drag,
+    filter_by,
+    orange,
+    spot,
+    state,
+    until,
+    wait_for_state,
+)
 from tests.system.browser.conftest import drawn
 from tests.system.browser.idle import at_rest
 
@@ -31,8 +43,75 @@ def test_the_bad_core_is_seen_among_the_others(page: Page, span, when, incident)
     middle = (when[0] + when[1]) / 2
     assert orange(colour(page, "heatmap", spot(page, span, middle, incident.cpu)))
     others = [cpu for cpu in range(16) if cpu != incident.cpu]
+    # By default what is unusual is shown: the others are as they normally are.
     calm = [colour(page, "heatmap", spot(page, span, middle, cpu)) for cpu in others]
-    assert sum(blue(each) for each in calm) > len(others) / 2
+    assert not any(orange(each) for each in calm)
+    page.get_by_role("button", name="busiest", exact=True).click()
+    wait_for_state(page, "measure=busy")
+    wait_for_colour(page, spot(page, span, middle, incident.cpu), orange)
+    until(
+        page,
+        lambda: sum(blue(colour(page, "heatmap", spot(page, span, middle, cpu))) for cpu in others) > len(others) / 2,
+    )
+
+
+def test_the_strongest_cell_is_the_incident_for_everybody(page: Page, when, incident):
+    """The drawing's label, its table, the first key and the server say the same of the same cell."""
+    heat = page.get_by_test_id("heatmap")
+    expect(heat).to_have_attribute(
+        "aria-label", re.compile(rf"the worst: core {incident.cpu}, held for \d+ s by system")
+    )
+    label = heat.get_attribute("aria-label") or ""
+    said = re.search(r"the worst: (core \d+), (held for .*? by \w+) at", label)
+    assert said is not None
+    page.get_by_text("worst moments in view, as a table").click()
+    first = page.get_by_role("table", name="the worst cells of the heatmap").locator("tbody tr").first
+    expect(first).to_contain_text(said[2])
+    heat.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_test_id("announcement")).to_contain_text(f"{said[1]}, ")
+    expect(page.get_by_test_id("announcement")).to_contain_text(said[2])
+    page.keyboard.press("Enter")
+    chosen = wait_for_state(page, "s0=", "cpus=")
+    assert chosen["cpus"] == str(incident.cpu)
+    at, until_ms = int(chosen["s0"]), int(chosen["s1"])
+    assert when[0] - 1000 <= at <= when[1]
+    query = f"at={at}&span={until_ms - at}&cpu={incident.cpu}&measure=unusual"
+    cell = page.request.get(page.url.partition("#")[0] + f"api/cell?{query}").json()
+    assert said[2] == f"held for {(cell['value'] - 500) // 50} s by {cell['state']}"
+
+
+def test_incidents_are_marked_on_the_overview(page: Page, span, when, incident):
+    ticks = page.get_by_test_id("incident-ticks").locator("i")
+    expect(ticks.first).to_be_attached()
+    at_rest(page)
+    strip, tick = box(page, "overview"), ticks.first.bounding_box()
+    share = (tick["x"] - strip["x"]) / strip["width"]
+    assert abs(share - (when[0] - span[0]) / (span[1] - span[0])) < 0.03
+    page.mouse.click(tick["x"] + 1, strip["y"] + 5)
+    assert wait_for_state(page, "s0=")["cpus"] == str(incident.cpu)
+
+
+def test_cores_are_pinned_sorted_and_made_high(page: Page, span, when, incident):
+    middle = (when[0] + when[1]) / 2
+    page.keyboard.press("s")
+    wait_for_state(page, "order=worst")
+    # The worst core is the first row now.
+    wait_for_colour(page, spot(page, span, middle, 0), orange)
+    page.keyboard.press("s")
+    wait_for_state(page, "!order=worst")
+    before = box(page, "heatmap")["height"]
+    page.keyboard.press("n")
+    wait_for_state(page, "cpus=")
+    page.keyboard.press("t")
+    wait_for_state(page, f"pinned={incident.cpu}")
+    assert box(page, "heatmap")["height"] > before
+    row = page.get_by_test_id("selected").bounding_box()
+    heat = box(page, "heatmap")
+    assert row["height"] >= 17
+    assert abs(row["y"] - heat["y"]) < 4
+    page.get_by_role("button", name="unpin").click()
+    wait_for_state(page, "!pinned=")
 
 
 def test_the_header_shows_the_node_and_its_losses(page: Page):
@@ -102,6 +181,15 @@ def test_one_click_on_an_incident_gives_timeline_flame_graph_and_chain(page: Pag
     for role in ("symptom", "mechanism", "culprit", "root cause", "remedy"):
         expect(aside.locator(".role", has_text=role).first).to_be_visible()
     expect(page.get_by_test_id("flame-canvas")).to_be_visible()
+    # The tab of the browser and the scope have the day; another core does not make it another diagnosis.
+    expect(page).to_have_title(re.compile(r"^synthetic-11 · \d{4}-\d\d-\d\d \d\d:\d\d:\d\d · exhume$"))
+    expect(page.get_by_test_id("scope")).to_contain_text(re.compile(r"\d{4}-\d\d-\d\d"))
+    expect(page.get_by_test_id("whole-node")).to_have_count(0)
+    view = (int(chosen["since"]), int(chosen["until"]))
+    other = (incident.cpu + 3) % 16
+    drag(page, spot(page, view, when[0] - 20_000, other), spot(page, view, when[1] + 5_000, other))
+    wait_for_state(page, f"cpus={other}")
+    expect(page.get_by_test_id("whole-node")).to_contain_text(f"not only at core {other}")
 
 
 def test_keys_pan_zoom_step_through_incidents_and_undo(page: Page, span, when):
@@ -137,10 +225,20 @@ def test_a_selection_is_taken_back(page: Page, span, when):
     wait_for_state(page, "!s0=")
 
 
-def test_the_wheel_zooms_where_the_pointer_is(page: Page, span, when, incident):
+def test_the_wheel_scrolls_and_with_ctrl_zooms_where_the_pointer_is(new_page, address, span, when, incident):
+    page = new_page(address, viewport={"width": 1440, "height": 500})
+    drawn(page)
     at = spot(page, span, when[0], incident.cpu)
     page.mouse.move(at.x, at.y)
+    page.mouse.wheel(0, 200)
+    until(page, lambda: page.evaluate("scrollY") > 0)
+    assert "since" not in state(page)
+    page.evaluate("scrollTo(0, 0)")
+    at = spot(page, span, when[0], incident.cpu)
+    page.mouse.move(at.x, at.y)
+    page.keyboard.down("Control")
     page.mouse.wheel(0, -600)
+    page.keyboard.up("Control")
     chosen = wait_for_state(page, "since=")
     assert int(chosen["until"]) - int(chosen["since"]) < span[1] - span[0]
     assert int(chosen["since"]) <= when[0] <= int(chosen["until"])
@@ -245,13 +343,37 @@ def test_an_invalid_filter_is_reported(page: Page):
     field.fill("cpu:9-x")
     field.press("Enter")
     expect(page.locator("body")).to_contain_text("not a list of cores")
+    field.fill("comm:kubelet comm:python3")
+    field.press("Enter")
+    expect(page.locator("body")).to_contain_text("comm: is there twice")
+
+
+def test_what_matches_nothing_says_so(page: Page):
+    filter_by(page, "cpu:999")
+    expect(page.get_by_test_id("no-cores")).to_contain_text("This recording has no core 999")
+    page.get_by_role("button", name="show every core").click()
+    wait_for_state(page, "!cores=")
+    filter_by(page, "nosuchproc")
+    expect(page.get_by_test_id("flame")).to_contain_text("match the filter: clear it")
+    filter_by(page, "")
+    page.get_by_role("button", name="steal", exact=True).click()
+    wait_for_state(page, "measure=steal")
+    page.get_by_text("worst moments in view, as a table").click()
+    expect(page.locator("body")).to_contain_text("No steal time in view.")
 
 
 def test_lanes_open_and_tell_their_greatest_value(page: Page):
+    lanes = page.get_by_role("group", name="more lanes").get_by_role("button")
+    # One lane is open by itself, the one that deviates most: tasks waited for the held core, by either measure.
+    opened = lanes.and_(page.locator("[aria-pressed=true]"))
+    expect(opened).to_have_count(1)
+    first = opened.inner_text().strip()
+    assert first in ("pressure", "run-queue wait")
+    for lane in ("memcgs", "pressure", "reclaim", "run-queue wait", "throttling"):
+        if lane != first:
+            lanes.and_(page.get_by_role("button", name=lane, exact=True)).click()
+    wait_for_state(page, "pressure", "reclaim", "throttling", "memcgs", "wait")
     expect(page.locator("body")).to_contain_text(re.compile(r"68,\d\d\d"))
-    for lane in ("pressure", "reclaim", "throttling"):
-        page.get_by_role("button", name=lane, exact=True).click()
-    wait_for_state(page, "pressure", "reclaim", "throttling", "memcgs")
 
 
 def test_events_are_marked(page: Page):
@@ -259,6 +381,12 @@ def test_events_are_marked(page: Page):
     expect(marks.first).to_be_visible()
     names = [each.get_attribute("aria-label") or each.inner_text() for each in marks.all()]
     assert any("TX q" in name for name in names)
+    # One stop of the Tab key; arrows go from mark to mark.
+    assert [each.get_attribute("tabindex") for each in marks.all()] == ["0", *["-1"] * (marks.count() - 1)]
+    marks.first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(marks.nth(1)).to_be_focused()
+    assert "since" not in state(page)
 
 
 def test_the_accessibility_tree_has_every_part(page: Page):

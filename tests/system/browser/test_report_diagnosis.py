@@ -55,7 +55,7 @@ def test_the_bad_core_is_drawn_and_described(open_report, report):
     assert max(idle) - min(idle) < 12  # nothing happened there
     moment = "20:27:33"
     assert at(33) % 86_400_000_000_000 // 1_000_000_000 == 20 * 3600 + 27 * 60 + 33
-    assert hover(page, "heat", 33, 7.5 / CORES) == f"core 7 at {moment}\n99 % busy, mostly system"
+    assert hover(page, "heat", 33, 7.5 / CORES) == f"core 7 at {moment}\n99 % system"
     assert hover(page, "curve", 33) == f"{moment}: 99 % of core 7 in the kernel"
     assert hover(page, "curve", 36).endswith(f"◆ eth0: {NASTY}")
 

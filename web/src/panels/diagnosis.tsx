@@ -5,10 +5,11 @@ import { api } from "../api";
 import { FindingCard } from "../diagnosis/finding";
 import { failureText, placeOf } from "../diagnosis/chain";
 import { Times } from "../diagnosis/times";
+import { formatCores } from "../cpulist";
 import { duration, range } from "../format";
 import { incidents, incidentsKnown } from "../live";
 import { Placeholder, useResource } from "../resource";
-import { change, extent, filters, state, type Analysed } from "../state";
+import { analysed, change, extent, filters, state, type Analysed } from "../state";
 import { endOf } from "../timeline/navigation";
 import type { Accounting, Diagnosis, Incident, Span } from "../types";
 import type { Panel, PanelProps } from "./panel";
@@ -18,6 +19,12 @@ import { unrecordedReason } from "./empty-states";
 const MAX_MS = 3_600_000;
 /** Next to another panel only a shorter view is diagnosed: one that is only passed through costs too much. */
 const MAX_AUTOMATIC_MS = 600_000;
+
+/** What the diagnosis is of: while its evidence is followed, still what it was of before. */
+function diagnosed(of: Analysed): Analysed {
+  const { d0, d1 } = state.value;
+  return d0 === null || d1 === null ? of : { ...of, since: d0, until: d1, selected: true };
+}
 
 export function useDiagnosis(of: Analysed, longest = MAX_MS): ReturnType<typeof useResource<Diagnosis>> {
   // The incidents have to be known first: the diagnosis of one is that of its mark.
@@ -36,13 +43,15 @@ function incidentSelected(of: Analysed): Incident | null {
   return incidents.value.find((each) => each.since === of.since && endOf(each) === of.until) ?? null;
 }
 
-function DiagnosisBody({ of }: PanelProps): JSX.Element {
+function DiagnosisBody(props: PanelProps): JSX.Element {
+  const of = diagnosed(props.of);
   const read = useDiagnosis(of);
   const found = read.value;
   if (of.until - of.since > MAX_MS) return <TooLong />;
   return (
     <div class="diagnosis" data-testid="diagnosis" aria-busy={read.loading}>
       <Placeholder of={read} what="the evidence" empty={unrecordedReason(of) ?? false} />
+      <PinnedTo />
       {found && (
         <>
           <Verdict of={found} />
@@ -58,7 +67,8 @@ function DiagnosisBody({ of }: PanelProps): JSX.Element {
 }
 
 /** Next to the other panels: the first finding, short. */
-export function DiagnosisAside({ of }: PanelProps): JSX.Element | null {
+export function DiagnosisAside(props: PanelProps): JSX.Element | null {
+  const of = diagnosed(props.of);
   const longest = of.selected ? MAX_MS : MAX_AUTOMATIC_MS;
   const read = useDiagnosis(of, longest);
   const found = read.value;
@@ -68,6 +78,7 @@ export function DiagnosisAside({ of }: PanelProps): JSX.Element | null {
         <TooLong />
       ) : (
         <>
+          <PinnedTo />
           <Placeholder of={read} what="the evidence" empty={unrecordedReason(of) ?? false} />
           {found && <Verdict of={found} />}
           {found?.findings[0] && (
@@ -94,12 +105,20 @@ function TooLong(): JSX.Element {
 }
 
 function Verdict({ of }: { of: Diagnosis }): JSX.Element {
+  const cores = analysed.value?.list ?? null;
+  // Where it is about other cores than the selected ones, that looks like a mistake without a word.
+  const elsewhere = of.findings.some(({ culprit }) => culprit.cpu !== null && cores?.includes(culprit.cpu) === false);
   return (
     <>
       <p class="verdict" data-testid="verdict">
         <span class={`badge badge-${of.verdict}`}>{of.verdict}</span> {of.sentence}
       </p>
       {isFiltered(filters.value) && <p class="muted">The diagnosis looks at the whole node; filters do not apply.</p>}
+      {elsewhere && (
+        <p class="muted" data-testid="whole-node">
+          The diagnosis looks at the whole node, not only at {formatCores(cores)}.
+        </p>
+      )}
     </>
   );
 }
@@ -113,12 +132,42 @@ function Where({ of }: { of: Accounting }): JSX.Element {
   );
 }
 
-/** Move the timeline to a piece of evidence: its time is selected, on its core, with some of the time around it. */
+/** While evidence is followed: what the diagnosis is of, the way back to it, and the diagnosis of the evidence. */
+function PinnedTo(): JSX.Element | null {
+  const { d0, d1, dc, utc } = state.value;
+  if (d0 === null || d1 === null) return null;
+  const back = (): void => {
+    const { shown } = placeOf({ since: d0, until: d1 }, extent.peek());
+    change({ ...shown, last: null, s0: d0, s1: d1, cpus: dc, root: [], d0: null, d1: null });
+  };
+  return (
+    <p class="pinned-diagnosis" role="note" data-testid="pinned-diagnosis">
+      Of {range(d0, d1, utc)}, while you follow its evidence.{" "}
+      <button type="button" class="link" onClick={back}>
+        back to it
+      </button>{" "}
+      <button type="button" class="link" onClick={() => change({ d0: null, d1: null })}>
+        diagnose the selection
+      </button>
+    </p>
+  );
+}
+
+/**
+ * Move the timeline to a piece of evidence: its time is selected, on its core, with some of the time around it. The
+ * diagnosis that it is the evidence of stays.
+ */
 function goTo(span: Span, cpu: number | null): void {
   const { selected, shown } = placeOf(span, extent.peek());
   const moved = shown.until > shown.since ? { ...shown, last: null } : {};
+  const of = analysed.peek();
+  const { d0, d1, dc, cpus: selectedCores } = state.peek();
+  const pinned = d0 === null && of ? { d0: of.since, d1: of.until, dc: selectedCores } : { d0, d1, dc };
   // One step, so that one key takes it back.
-  change({ ...moved, s0: selected.since, s1: selected.until, cpus: cpu === null ? null : [cpu], root: [] });
+  const cpus = cpu === null ? null : [cpu];
+  change({ ...moved, s0: selected.since, s1: selected.until, cpus, root: [], ...pinned });
+  // What moved is on the screen: the timeline may have been scrolled away.
+  document.querySelector("section.timeline")?.scrollIntoView({ block: "nearest" });
 }
 
 function RuledOut({ of }: { of: Diagnosis }): JSX.Element | null {

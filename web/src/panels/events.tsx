@@ -1,8 +1,9 @@
 /** Events of the kernel log, units and containers: searched by text, filtered by kind. */
 import type { JSX } from "preact";
 import { DataTable } from "../a11y";
-import { api, queryString } from "../api";
+import { api } from "../api";
 import { count, moment, plural } from "../format";
+import { queryString } from "../http";
 import { Placeholder, useResource } from "../resource";
 import { change, moveView, state } from "../state";
 import type { Events, NodeEvent } from "../types";

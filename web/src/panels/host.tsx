@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { formatCores } from "../cpulist";
-import { duration, range } from "../format";
+import { datedRange, duration } from "../format";
 import { registerShortcuts } from "../keyboard";
 import { analysed, change, recording, select, state, warm } from "../state";
 import { useDebounced } from "../debounce";
@@ -83,7 +83,7 @@ function ScopeLine(): JSX.Element | null {
   const { utc } = state.value;
   return (
     <p class="scope" data-testid="scope">
-      <strong>{of.selected ? "Selected" : "In view"}</strong> <span>{range(of.since, of.until, utc)}</span>
+      <strong>{of.selected ? "Selected" : "In view"}</strong> <span>{datedRange(of.since, of.until, utc)}</span>
       <span class="muted">({duration(of.until - of.since)})</span>
       <span>{formatCores(of.list, recording.value?.cores)}</span>
       {of.selected && (

@@ -2,8 +2,9 @@
 import type { JSX } from "preact";
 import { DataTable } from "../a11y";
 import { isFiltered } from "../address";
-import { api, queryString } from "../api";
+import { api } from "../api";
 import { count, day, moment, number, percent, plural, time } from "../format";
+import { queryString } from "../http";
 import { Placeholder, useResource } from "../resource";
 import { moveView, state } from "../state";
 import type { InterruptLine } from "../types";

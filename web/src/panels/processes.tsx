@@ -1,8 +1,9 @@
 /** Processes and containers by CPU time, with their cores. */
 import type { JSX } from "preact";
 import { DataTable } from "../a11y";
-import { api, queryString } from "../api";
+import { api } from "../api";
 import { count, number, percent } from "../format";
+import { queryString } from "../http";
 import { Placeholder, useResource } from "../resource";
 import { change } from "../state";
 import type { ProcessUse } from "../types";

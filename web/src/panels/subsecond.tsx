@@ -2,8 +2,9 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { announce, TableInstead } from "../a11y";
-import { api, queryString } from "../api";
+import { api } from "../api";
 import { count, duration, plural, range, time } from "../format";
+import { queryString } from "../http";
 import { Placeholder, useResource } from "../resource";
 import { select, state, change, recording, type Analysed } from "../state";
 import { theme } from "../theme";

@@ -5,7 +5,7 @@ import { percent, time, zone } from "../format";
 import { useWidth } from "../panels/width";
 import { theme } from "../theme";
 import { position, ticks } from "../timeline/axis";
-import { cellIndex, cellOf, labelledRows, rowsFor, type Rows } from "../timeline/heat";
+import { cellIndex, heightOf, labelledRows, rowAt, rowsFor, valueText, worstOf, type Rows } from "../timeline/heat";
 import { drawHeat, pictureOf } from "../timeline/heatdraw";
 import { Legend } from "../timeline/legend";
 import { Ticks } from "../timeline/ruler";
@@ -21,10 +21,10 @@ const MAX_LISTED = 5;
 const CURVE_HEIGHT = 100;
 
 export function unpackCores(packed: PackedCores): CoreGrid {
-  return { ...packed, values: bytesOf(packed.values), dominant: bytesOf(packed.dominant) };
+  return { ...packed, values: new Uint16Array(bytesOf(packed.values).buffer), dominant: bytesOf(packed.dominant) };
 }
 
-function bytesOf(text: string): Uint8Array {
+function bytesOf(text: string): Uint8Array<ArrayBuffer> {
   return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 }
 
@@ -45,15 +45,15 @@ export function CoresChart(props: {
   const { grid, kernel, events } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
   const width = useWidth(canvas);
-  const rows = useMemo(() => rowsFor(grid.cpus, TALLEST_PX), [grid]);
-  const height = rows.cpus.length * rows.height;
+  const rows = useMemo(() => rowsFor(grid.cpus, { tallest: TALLEST_PX }), [grid]);
+  const height = heightOf(rows);
   const look = theme.value;
   const [tip, setTip] = useState<Tip | null>(null);
   // Before the browser paints, or prints.
   useLayoutEffect(() => {
     const picture = pictureOf(grid, rows, look, "heat");
     if (!canvas.current || !picture) return;
-    drawHeat(canvas.current, { width, height, view: grid, whole: grid, look, pictures: [picture], paint: null });
+    drawHeat(canvas.current, { width, rows, view: grid, whole: grid, look, pictures: [picture], paint: null });
   }, [grid, rows, look, width]);
 
   const show = (text: (at: number, event: MouseEvent) => string | null) => (event: MouseEvent) => {
@@ -74,7 +74,7 @@ export function CoresChart(props: {
   });
   const overHeat = show((at, event) => {
     const box = (event.currentTarget as HTMLElement).getBoundingClientRect();
-    const row = rows.cpus[Math.floor(((event.clientY - box.top) / box.height) * rows.cpus.length)];
+    const row = rows.cpus[rowAt(((event.clientY - box.top) / box.height) * heightOf(rows), rows)];
     return row ? cellText(grid, row, at) : null;
   });
   const marks = ticks(grid, width, false, 1000);
@@ -127,7 +127,7 @@ export function CoresChart(props: {
             <Ticks ticks={marks} shown={grid} width={width} />
           </div>
           <div class="chart-legend">
-            <Legend />
+            <Legend of="busy" />
             <ul class="legend" aria-label="what the frames mean">
               <li>
                 <i class="swatch band-focus" /> focus of the findings
@@ -172,7 +172,7 @@ function Bands(props: { grid: CoreGrid; focus: TimeSpan; baseline: TimeSpan | nu
 }
 
 function RowLabels({ rows, culprits }: { rows: Rows; culprits: number[] }): JSX.Element {
-  const height = rows.cpus.length * rows.height;
+  const height = heightOf(rows);
   const marked = rows.cpus.flatMap((cpus, row) => {
     const cpu = cpus.find((each) => culprits.includes(each));
     return cpu === undefined ? [] : [{ cpu, row, culprit: true }];
@@ -187,7 +187,7 @@ function RowLabels({ rows, culprits }: { rows: Rows; culprits: number[] }): JSX.
         <span
           key={cpu}
           class={culprit ? "culprit" : ""}
-          style={{ top: `${((row + 0.5) * rows.height * 100) / height}%` }}
+          style={{ top: `${((rows.tops[row] + rows.tops[row + 1]) * 50) / height}%` }}
         >
           {culprit ? `▸ ${cpu}` : cpu}
         </span>
@@ -210,12 +210,11 @@ function TipBox({ tip }: { tip: Tip }): JSX.Element {
   );
 }
 
-/** Of pooled cores the busiest is described, as it is the one that is drawn. */
+/** Of pooled cores the worst is described, as it is the one that is drawn. */
 function cellText(grid: CoreGrid, cpus: number[], at: number): string | null {
-  const cells = cpus.map((cpu) => cellOf(grid, cpu, at)).filter((cell) => cell !== null);
-  const cell = cells.sort((a, b) => (b.share ?? -1) - (a.share ?? -1))[0];
+  const cell = worstOf(grid, cpus, at);
   if (!cell) return null;
-  const state = cell.share === null ? "not recorded" : `${percent(cell.share)} busy, mostly ${cell.state}`;
+  const state = cell.value === null ? "not recorded" : valueText(cell);
   return `core ${cell.cpu} at ${time(cell.since, false)}\n${state}`;
 }
 

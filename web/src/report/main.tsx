@@ -2,6 +2,7 @@
 import { render, type JSX } from "preact";
 import "../styles/base.css";
 import "../styles/notices.css";
+import "../styles/parts.css";
 import "../styles/timeline.css";
 import "../styles/lines.css";
 import "../styles/panels.css";
@@ -10,12 +11,13 @@ import "../styles/report.css";
 import "../styles/print.css";
 import { LiveRegion } from "../a11y";
 import { startTheme } from "../theme";
-import type { DiagnosisReport, FlameReport, VerifyReport } from "../types";
+import type { CompareReport, DiagnosisReport, FlameReport, VerifyReport } from "../types";
+import { ComparePage } from "./compare";
 import { DiagnosisPage } from "./diagnosis";
 import { FlamePage } from "./flame";
 import { VerifyPage } from "./verify";
 
-type Report = FlameReport | DiagnosisReport | VerifyReport;
+type Report = FlameReport | DiagnosisReport | VerifyReport | CompareReport;
 
 function pageOf(report: Report): JSX.Element {
   switch (report.kind) {
@@ -25,6 +27,8 @@ function pageOf(report: Report): JSX.Element {
       return <DiagnosisPage report={report} />;
     case "verify":
       return <VerifyPage report={report} />;
+    case "compare":
+      return <ComparePage report={report} />;
   }
 }
 

@@ -45,8 +45,8 @@ export function BoxFrame({ box, rows, kind }: { box: Box; rows: Rows; kind: stri
   const place = {
     left: `${left}px`,
     width: `${Math.max(3, right - left)}px`,
-    top: `${box.firstRow * rows.height}px`,
-    height: `${(box.lastRow - box.firstRow + 1) * rows.height}px`,
+    top: `${rows.tops[box.firstRow]}px`,
+    height: `${rows.tops[box.lastRow + 1] - rows.tops[box.firstRow]}px`,
   };
   return <div class={`box ${kind}`} style={place} data-testid={kind} />;
 }

@@ -4,7 +4,7 @@ import { css } from "../theme";
 import type { CoreGrid, Span } from "../types";
 import { position } from "./axis";
 import { hatching } from "./hatch";
-import { heatPixels, paintPixels, pooledHeat, type Rows } from "./heat";
+import { heatPixels, heightOf, paintPixels, pooledHeat, type Rows } from "./heat";
 
 /** A grid as a picture with one pixel per cell. */
 export interface Picture {
@@ -26,7 +26,7 @@ export function pictureOf(grid: CoreGrid, rows: Rows, look: Theme, kind: "heat" 
 
 export interface Scene {
   width: number;
-  height: number;
+  rows: Rows;
   view: Span;
   whole: Span;
   look: Theme;
@@ -38,7 +38,7 @@ export interface Scene {
 
 export function drawHeat(canvas: HTMLCanvasElement, scene: Scene): void {
   const ratio = window.devicePixelRatio || 1;
-  const [width, height] = [Math.max(1, Math.round(scene.width * ratio)), Math.max(1, Math.round(scene.height * ratio))];
+  const [width, height] = [scene.width, heightOf(scene.rows)].map((px) => Math.max(1, Math.round(px * ratio)));
   if (canvas.width !== width || canvas.height !== height) {
     canvas.width = width;
     canvas.height = height;
@@ -55,14 +55,14 @@ export function drawHeat(canvas: HTMLCanvasElement, scene: Scene): void {
   context.imageSmoothingEnabled = false;
   for (const picture of scene.pictures) {
     cover(context, picture, scene, width, height);
-    stretch(context, picture, scene, width, height);
+    stretch(context, picture, scene, width);
   }
   // For tests and benchmarks: cores are drawn, not only the background.
   canvas.dataset.drawn = String(scene.pictures.length > 0);
   if (scene.paint) {
     context.fillStyle = css(scene.look.ground, 0.72);
     context.fillRect(0, 0, width, height);
-    stretch(context, scene.paint, scene, width, height);
+    stretch(context, scene.paint, scene, width);
   }
 }
 
@@ -78,17 +78,20 @@ function cover(context: CanvasRenderingContext2D, picture: Picture, scene: Scene
   context.restore();
 }
 
-function stretch(
-  context: CanvasRenderingContext2D,
-  picture: Picture,
-  scene: Scene,
-  width: number,
-  height: number,
-): void {
+/** Pinned rows are higher than the others: each kind is stretched by itself. */
+function stretch(context: CanvasRenderingContext2D, picture: Picture, scene: Scene, width: number): void {
   const left = position(picture.span.since, scene.view, width);
   const right = position(picture.span.until, scene.view, width);
   if (right <= 0 || left >= width) return;
-  context.drawImage(picture.image, left, 0, right - left, height);
+  const { rows } = scene;
+  const ratio = window.devicePixelRatio || 1;
+  const all = picture.image.height;
+  for (const [first, last] of [[0, rows.pinned], [rows.pinned, all]]) {
+    if (last <= first) continue;
+    const [top, bottom] = [rows.tops[first] * ratio, rows.tops[last] * ratio];
+    const { image } = picture;
+    context.drawImage(image, 0, first, image.width, last - first, left, top, right - left, bottom - top);
+  }
 }
 
 function hatch(context: CanvasRenderingContext2D, look: Theme, width: number, height: number, ratio: number): void {

@@ -6,11 +6,11 @@ import { api } from "../api";
 import { formatCores } from "../cpulist";
 import { Placeholder } from "../resource";
 import { useDebounced } from "../debounce";
-import { extent, filters, measured, recording, state, view } from "../state";
+import { change, extent, filters, measured, recording, state, view } from "../state";
 import { theme } from "../theme";
 import type { CoreGrid } from "../types";
 import { BaseBox, BoxFrame, SelectionBox } from "./boxes";
-import { cellOf, labelledRows, rowsFor, type Rows } from "./heat";
+import { heightOf, labelledRows, rowsFor, sortedByWorst, worstOf, type Rows } from "./heat";
 import { drawHeat, pictureOf } from "./heatdraw";
 import { heatKeys } from "./heatkeys";
 import { listen, type Box } from "./heatpointer";
@@ -19,6 +19,7 @@ import { Lane } from "./lane";
 import { Legend } from "./legend";
 import { overviewGrid } from "./overview";
 import { usePaint } from "./paint";
+import { toggleOrder, togglePinned, toggleTall } from "./navigation";
 import { LEAST_COUNTER_MS, LEAST_SAMPLE_MS, plotWidth, tallest, useCells } from "./plot";
 import { CellTooltip, type Pointed } from "./tooltip";
 import { WorstCells } from "./worst";
@@ -43,22 +44,28 @@ export function Heatmap(): JSX.Element | null {
   const seen = overviewGrid.value;
   const coarse = filtered ? null : seen;
   const most = tallest.value;
-  const rows = useMemo(() => rowsFor(shownCpus(grid, seen, cores), most), [grid, seen, cores, most]);
+  const { pinned, order, tall } = state.value;
+  const [shown, whole, width] = [view.value, extent.value, plotWidth.value];
+  const debounced = useDebounced(shown, DEBOUNCE_MS);
+  const rows = useMemo(() => {
+    const known = shownCpus(grid, seen, cores);
+    // Rows move when the view has come to rest, not under the pointer.
+    const ordered = order === "worst" && grid && debounced ? sortedByWorst(known, grid, debounced) : known;
+    return rowsFor(ordered, { tallest: most, pinned: pinned ?? [], tall });
+  }, [grid, seen, cores, most, pinned, order, tall, order === "worst" ? debounced : null]);
   const paint = usePaint();
   const look = theme.value;
   const fine = useMemo(() => grid && pictureOf(grid, rows, look, "heat"), [grid, rows, look]);
   const rough = useMemo(() => coarse && pictureOf(coarse, rows, look, "heat"), [coarse, rows, look]);
   const painted = useMemo(() => paint.grid && pictureOf(paint.grid, rows, look, "paint"), [paint.grid, rows, look]);
-  const [shown, whole, width] = [view.value, extent.value, plotWidth.value];
-  const height = rows.cpus.length * rows.height;
-  const debounced = useDebounced(shown, DEBOUNCE_MS);
+  const height = heightOf(rows);
   const label = useMemo(() => describeHeat(grid, rows, debounced), [grid, rows, debounced, state.value.utc]);
 
   useEffect(() => {
     if (!canvas.current || !shown || !whole) return;
     const pictures = [rough, fine].filter((each) => each !== null);
-    drawHeat(canvas.current, { width, height, view: shown, whole, look, pictures, paint: painted });
-  }, [shown, width, height, fine, rough, painted, look]);
+    drawHeat(canvas.current, { width, rows, view: shown, whole, look, pictures, paint: painted });
+  }, [shown, width, rows, fine, rough, painted, look]);
 
   // The cell that was under the pointer is elsewhere now.
   useEffect(() => setPointed(null), [shown?.since, shown?.until]);
@@ -81,6 +88,16 @@ export function Heatmap(): JSX.Element | null {
   return (
     <Lane name="cores" title="cores" aside={cores ? formatCores(cores, count) : `${count}`}>
       <RowLabels rows={rows} />
+      {rows.cpus.length === 0 && (
+        <p class="lane-empty" data-testid="no-cores">
+          This recording has no {cores ? formatCores(cores) : "cores"}.{" "}
+          {cores && (
+            <button type="button" class="link" onClick={() => change({ cores: null })}>
+              show every core
+            </button>
+          )}
+        </p>
+      )}
       <canvas
         ref={canvas}
         class="heat"
@@ -104,6 +121,7 @@ export function Heatmap(): JSX.Element | null {
         </div>
       )}
       <div class="under-heat">
+        <RowTools />
         <Legend />
         <WorstCells grid={grid} shown={debounced} />
       </div>
@@ -126,21 +144,63 @@ function pointedCell(
   place: { at: number; row: number; x: number; y: number },
 ): Pointed | null {
   if (!on.grid || on.rows.cpus.length === 0) return null;
-  // Of pooled cores the one that is seen: the busiest.
-  const cells = on.rows.cpus[place.row].map((cpu) => cellOf(on.grid as CoreGrid, cpu, place.at));
-  const cell = cells.reduce((worst, each) => ((each?.share ?? -1) > (worst?.share ?? -1) ? each : worst), cells[0]);
+  // Of pooled cores the one that is seen: the worst.
+  const cell = worstOf(on.grid, on.rows.cpus[place.row], place.at);
   return cell && { cell, x: place.x, y: place.y };
 }
 
-/** Core numbers at the left, as many as there is room for. */
+/** Core numbers at the left, as many as there is room for; a click pins a core. The key is `t`. */
 function RowLabels({ rows }: { rows: Rows }): JSX.Element {
   return (
     <div class="row-labels" aria-hidden="true">
       {labelledRows(rows).map(({ cpu, row }) => (
-        <span key={cpu} style={{ top: `${row * rows.height + rows.height / 2 - 7}px` }}>
+        <span
+          key={cpu}
+          class={row < rows.pinned ? "pinned" : ""}
+          style={{ top: `${(rows.tops[row] + rows.tops[row + 1]) / 2 - 7}px` }}
+          title={row < rows.pinned ? `unpin core ${cpu}` : `pin core ${cpu} to the top`}
+          onClick={() => togglePinned([cpu])}
+        >
           {cpu}
         </span>
       ))}
+    </div>
+  );
+}
+
+/** How the rows are laid out: their order, their height, and the pinned ones. */
+function RowTools(): JSX.Element {
+  const { order, tall, pinned, cpus } = state.value;
+  const many = (recording.value?.cores ?? 0) > 1;
+  if (!many) return <></>;
+  return (
+    <div class="row-tools" role="group" aria-label="rows of the heatmap">
+      <button
+        type="button"
+        aria-pressed={order === "worst"}
+        title="the worst core in view first (s)"
+        onClick={toggleOrder}
+      >
+        worst first
+      </button>
+      <button type="button" aria-pressed={tall} title="rows that are high enough to be read (r)" onClick={toggleTall}>
+        high rows
+      </button>
+      {cpus !== null && (
+        <button
+          type="button"
+          aria-pressed={cpus.every((cpu) => pinned?.includes(cpu))}
+          title="keep the selected cores at the top, in high rows (t)"
+          onClick={() => togglePinned(cpus)}
+        >
+          pin {formatCores(cpus)}
+        </button>
+      )}
+      {pinned !== null && (
+        <button type="button" class="quiet" onClick={() => change({ pinned: null }, "replace")}>
+          unpin {formatCores(pinned)}
+        </button>
+      )}
     </div>
   );
 }

@@ -1,8 +1,8 @@
-/** The pointer on the heatmap: drag selects time x cores, click one cell, the wheel zooms, Shift and drag pans. */
+/** The pointer on the heatmap: drag selects time x cores, click one cell, Ctrl and wheel zooms, Shift and drag pans. */
 import { pickingBase, pointedAt, extent, moveView, select, takeBase, view } from "../state";
 import type { CoreGrid, Span } from "../types";
 import { momentAt, panned, SHORTEST_VIEW_MS, within } from "./axis";
-import { cellIndex, cellSpan, type Rows } from "./heat";
+import { cellIndex, cellSpan, rowAt, type Rows } from "./heat";
 import { zoomBy } from "./navigation";
 
 /** A rectangle of cells: rows and times. */
@@ -21,10 +21,6 @@ export interface Surface {
 }
 
 const CLICK_PX = 4;
-
-export function rowAt(y: number, rows: Rows): number {
-  return Math.min(rows.cpus.length - 1, Math.max(0, Math.floor(y / rows.height)));
-}
 
 /** From one moment to another, in whole cells, at least one. */
 export function snapped(from: number, to: number, grid: (Span & { cells: number }) | null): Span {
@@ -147,10 +143,13 @@ export function listen(surface: Surface): () => void {
     const shown = view.peek();
     const whole = extent.peek();
     if (!shown || !whole) return;
-    event.preventDefault();
     const { x, width } = place(event);
     const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
-    if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+    const pans = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY);
+    // A wheel alone scrolls the page, which the panels are on. Browsers send a pinch on a touchpad as Ctrl and wheel.
+    if (!pans && !event.ctrlKey && !event.metaKey && !event.altKey) return;
+    event.preventDefault();
+    if (pans) {
       moveView(panned(shown, whole, (sideways / width) * (shown.until - shown.since)));
     } else {
       zoomBy(Math.exp(Math.max(-1, Math.min(1, event.deltaY / 240))), momentAt(x, shown, width));

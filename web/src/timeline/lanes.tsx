@@ -1,15 +1,19 @@
 /** Lines over the same time axis: memory cgroups, pressure, reclaim, run-queue wait, throttling. */
 import type { JSX } from "preact";
-import { useMemo } from "preact/hooks";
+import { signal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
 import { api } from "../api";
 import { number, quantity, time } from "../format";
-import { Placeholder } from "../resource";
-import { change, pointedAt, recording, state, view, warm } from "../state";
-import type { Lane as LaneData, Lanes as LanesData } from "../types";
+import { Placeholder, useResource } from "../resource";
+import { change, extent, pointedAt, recording, state, view, warm } from "../state";
+import type { Lane as LaneData, Lanes as LanesData, Span } from "../types";
+import { centred } from "./axis";
+import { worstCells } from "./heat";
 import { Lane } from "./lane";
-import { greatest, lastAt, linesOf, type Lines } from "./lines";
+import { greatest, lastAt, linesOf, mostDeviating, type Lines } from "./lines";
 import { LineChart } from "./linechart";
 import { Gaps } from "./marks";
+import { overviewGrid } from "./overview";
 import { useCells } from "./plot";
 
 export const LANES: readonly { name: string; title: string }[] = [
@@ -20,8 +24,40 @@ export const LANES: readonly { name: string; title: string }[] = [
   { name: "throttling", title: "throttling" },
 ];
 
+/** Read before it is known which one deviates most; the lane that stays open then. */
+const AUTO = "auto";
+const autoLane = signal<string | null>(null);
+
+/** The lanes that are open; the one that deviates most until others are chosen. */
+function openLanes(): string[] {
+  const chosen = state.value.lanes;
+  if (!chosen.includes(AUTO)) return LANES.map((lane) => lane.name).filter((name) => chosen.includes(name));
+  return autoLane.value === null ? [] : [autoLane.value];
+}
+
+/** Finds the lane that deviates most, once: in the recording, of a long one in the hour around its worst moment. */
+function useAutoLane(): void {
+  const wanted = state.value.lanes.includes(AUTO) && autoLane.value === null && warm.value;
+  const [whole, grid] = [extent.value, overviewGrid.value];
+  const names = LANES.map((lane) => lane.name);
+  const read = useResource(wanted && whole ? "auto lane" : null, (signal) => {
+    const over = whole as Span;
+    const [worst] = grid ? worstCells(grid, over, 1) : [];
+    return api.lanes(centred(worst?.since ?? over.until, AUTO_MS, over), AUTO_CELLS, names, signal);
+  });
+  useEffect(() => {
+    if (read.value) autoLane.value = mostDeviating(read.value.lanes) ?? LANES[0].name;
+    else if (read.error !== null) autoLane.value = LANES[0].name;
+  }, [read.value, read.error]);
+}
+
+/** Hours of every table would take longer than the first view. */
+const AUTO_MS = 3_600_000;
+const AUTO_CELLS = 400;
+
 export function LineLanes(): JSX.Element {
-  const open = LANES.map((lane) => lane.name).filter((name) => state.value.lanes.includes(name));
+  useAutoLane();
+  const open = openLanes();
   const read = useCells(
     warm.value && open.length > 0 ? `lanes ${open.join(",")}` : null,
     (plan, signal) => api.lanes(plan, plan.cells, open, signal),
@@ -85,7 +121,7 @@ function Key({ data, lines }: { data: LaneData; lines: Lines }): JSX.Element | n
 }
 
 export function LaneSwitch(): JSX.Element {
-  const { lanes } = state.value;
+  const lanes = openLanes();
   return (
     <div class="lane lane-switch" role="group" aria-label="more lanes">
       <div class="lane-title">more</div>

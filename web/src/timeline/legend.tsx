@@ -6,6 +6,9 @@ import { change, filters, measured } from "../state";
 import { STATES } from "../theme";
 
 const NAMES: Record<Measure, string> = {
+  unusual: "unusual",
+  stall: "stall",
+  deviation: "deviation",
   busy: "busiest",
   system: "system",
   softirq: "softirq",
@@ -15,7 +18,14 @@ const NAMES: Record<Measure, string> = {
   wait: "run-queue wait",
 };
 
-const UNSAMPLED = "steal, iowait and run-queue wait have no samples to filter";
+const TITLES: Partial<Record<Measure, string>> = {
+  unusual: "stalls, and fainter what is above the normal of its core",
+  stall: "for how long the kernel, or tasks that waited, held a core without a pause",
+  deviation: "how far the kernel's share is above the recent normal of its core",
+  busy: "the state that took most of the worst second, and its share",
+};
+
+const UNSAMPLED = "what is unusual, steal, iowait and run-queue wait have no samples to filter";
 
 export function MeasureSwitch(): JSX.Element {
   const measure = measured.value;
@@ -29,6 +39,7 @@ export function MeasureSwitch(): JSX.Element {
             type="button"
             key={each}
             aria-pressed={each === measure}
+            title={TITLES[each]}
             // Stays focusable, so that a screen reader gets the reason.
             aria-disabled={unavailable}
             aria-describedby={unavailable ? "unsampled" : undefined}
@@ -47,10 +58,27 @@ export function MeasureSwitch(): JSX.Element {
   );
 }
 
-export function Legend(): JSX.Element {
-  const measure = measured.value;
+/** The states that cells of a measure may have, where it has more than one. */
+const STATES_OF: Partial<Record<Measure, string[]>> = {
+  unusual: ["system", "softirq", "wait"],
+  stall: ["system", "softirq", "wait"],
+  deviation: ["system", "softirq"],
+  busy: ["system", "softirq", "user", "steal"],
+};
+
+const STRENGTHS: Partial<Record<Measure, string>> = {
+  unusual: "strong: held for seconds (full from 10 s); faint: above its own normal",
+  stall: "full strength: held for 10 s without a pause",
+  deviation: "strength: points above its own normal",
+  busy: "strength: the share of that state in the worst second",
+};
+
+/** Of the heatmap, or of another drawing of cores that has a measure of its own. */
+export function Legend({ of }: { of?: Measure }): JSX.Element {
+  const measure = of ?? measured.value;
   const filtered = isFiltered(filters.value);
-  const states = measure === "busy" ? STATES.filter((each) => each.name !== "wait") : [];
+  const names = STATES_OF[measure] ?? [];
+  const states = STATES.filter((each) => names.includes(each.name));
   const one = STATES.find((each) => each.name === measure);
   return (
     <ul class="legend" aria-label="colours of the heatmap">
@@ -74,9 +102,7 @@ export function Legend(): JSX.Element {
           {filtered && " in what matches the filter"}, {one.name === "wait" ? "0 to 1 s in each second" : "0 to 100 %"}
         </li>
       )}
-      {!filtered && measure === "busy" && (
-        <li class="less">strength: share of the worst second</li>
-      )}
+      {!filtered && STRENGTHS[measure] && <li class="less">{STRENGTHS[measure]}</li>}
       <li>
         <i class="swatch hatched" />
         not recorded

@@ -84,3 +84,23 @@ export function greatest(lines: Lines, series: number, view: Span): number | nul
   });
   return found;
 }
+
+/**
+ * The lane whose greatest value lies furthest above what it normally has: by the distance from the median in steps of
+ * the upper half's spread, so that a lane that rises and falls all the time does not win. Null where none has values.
+ */
+export function mostDeviating(lanes: readonly Lane[]): string | null {
+  let best: { name: string; deviation: number } | null = null;
+  for (const lane of lanes) {
+    for (const series of lane.series) {
+      const known = series.values.filter((value) => value !== null).sort((a, b) => a - b);
+      if (known.length === 0) continue;
+      const at = (share: number): number => known[Math.floor(share * (known.length - 1))];
+      const [median, most] = [at(0.5), at(1)];
+      const usual = Math.max(at(0.95) - median, Math.abs(median) * 0.1, most * 0.01, Number.EPSILON);
+      const deviation = (most - median) / usual;
+      if (!best || deviation > best.deviation) best = { name: lane.name, deviation };
+    }
+  }
+  return best?.name ?? null;
+}

@@ -41,10 +41,10 @@ export function EventLane(): JSX.Element | null {
   return (
     <Lane name="events" title="events" aside={logged.length > 0 ? plural(total(logged), "event") : null}>
       <Gaps />
-      <div class="marks" data-testid="marks">
+      <div class="marks" data-testid="marks" onKeyDown={moveFocus}>
         {read.error !== null && <span class="lane-empty">could not be read: {read.error}</span>}
         {read.value && seen.length === 0 && <span class="lane-empty">nothing was logged in view</span>}
-        {clusters(placed, plotWidth.value, MARK_PX).map((cluster) => {
+        {clusters(placed, plotWidth.value, MARK_PX).map((cluster, place) => {
           const { items, room, left } = cluster;
           const worst = mostSevere(items);
           const text = `${worst.text}${total(items) > 1 ? ` ×${total(items)}` : ""}`;
@@ -52,6 +52,8 @@ export function EventLane(): JSX.Element | null {
             <button
               type="button"
               key={`${worst.at} ${worst.kind}`}
+              // One stop of the Tab key for all of them; arrows go on.
+              tabIndex={place === 0 ? 0 : -1}
               class={`mark event ${worst.severity} ${left ? "left" : ""}`}
               style={markStyle(cluster, plotWidth.value)}
               title={`${moment(worst.at, utc)} ${worst.kind}: ${worst.text}${more(items)}`}
@@ -67,6 +69,15 @@ export function EventLane(): JSX.Element | null {
       </div>
     </Lane>
   );
+}
+
+function moveFocus(event: KeyboardEvent): void {
+  const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+  if (step === 0) return;
+  event.preventDefault();
+  const marks = [...(event.currentTarget as HTMLElement).querySelectorAll("button")];
+  const next = marks.indexOf(event.target as HTMLButtonElement) + step;
+  marks[next]?.focus();
 }
 
 function total(marks: Mark[]): number {

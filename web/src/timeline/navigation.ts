@@ -1,7 +1,7 @@
 /** Navigation on the timeline: zoom, pan, jump. */
 import { announce } from "../a11y";
 import { formatCores } from "../cpulist";
-import { duration, range, time } from "../format";
+import { datedRange, duration, time } from "../format";
 import { incidents, incidentsKnown } from "../live";
 import { analysed, change, extent, following, moveView, pointedAt, recording, state, view } from "../state";
 import type { Incident } from "../types";
@@ -74,6 +74,8 @@ export function openIncident(incident: Incident): void {
     s1: endOf(incident),
     cpus: cores ? incident.cpus : null,
     root: [],
+    d0: null,
+    d1: null,
   });
   announce(`incident: ${incidentLabel(incident)}`);
 }
@@ -86,7 +88,7 @@ export function endOf(incident: Incident): number {
 export function incidentLabel(incident: Incident): string {
   const where = incident.cpus.length > 0 ? ` on ${formatCores(incident.cpus, recording.peek()?.cores)}` : "";
   const what = incident.title ?? incident.text;
-  return `${what}${where}, ${range(incident.since, incident.until, state.peek().utc)}`;
+  return `${what}${where}, ${datedRange(incident.since, incident.until, state.peek().utc)}`;
 }
 
 /** Goes to the next (1) or previous (-1) incident. */
@@ -112,6 +114,32 @@ export function stepIncident(direction: 1 | -1): void {
     direction > 0 ? known.find((each) => each.since > here) : known.findLast((each) => each.since < here);
   if (next) openIncident(next);
   else announce(direction > 0 ? "that was the last incident" : "that was the first incident");
+}
+
+/** Pins these cores to the top of the heatmap; unpins them where all of them are. */
+export function togglePinned(cpus: readonly number[]): void {
+  const pinned = state.peek().pinned ?? [];
+  const all = cpus.every((cpu) => pinned.includes(cpu));
+  const next = all ? pinned.filter((cpu) => !cpus.includes(cpu)) : [...new Set([...pinned, ...cpus])];
+  change({ pinned: next.length > 0 ? next.sort((a, b) => a - b) : null }, "replace");
+  announce(`${formatCores([...cpus])} ${all ? "unpinned" : "pinned to the top"}`);
+}
+
+export function pinSelected(): void {
+  const { cpus } = state.peek();
+  if (cpus === null) announce("select a core first, to pin it");
+  else togglePinned(cpus);
+}
+
+export function toggleOrder(): void {
+  const order = state.peek().order === "worst" ? "number" : "worst";
+  change({ order }, "replace");
+  announce(order === "worst" ? "the worst core first" : "cores by their number");
+}
+
+export function toggleTall(): void {
+  change({ tall: !state.peek().tall }, "replace");
+  announce(state.peek().tall ? "high rows" : "all cores on the screen");
 }
 
 export function timeLabel(at: number): string {

@@ -5,6 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { isFiltered } from "../address";
 import { api, NO_FILTERS } from "../api";
 import { duration } from "../format";
+import { incidents } from "../live";
 import { Placeholder } from "../resource";
 import { change, extent, filters, following, measured, moveView, state, view, warm } from "../state";
 import { blend, css, theme } from "../theme";
@@ -13,7 +14,7 @@ import { centred, momentAt, position } from "./axis";
 import { WindowFrame } from "./frame";
 import { huesOf, worstByState } from "./heat";
 import { Lane } from "./lane";
-import { showWidth, WIDTHS } from "./navigation";
+import { incidentLabel, openIncident, showWidth, WIDTHS } from "./navigation";
 import { plotWidth, useCells } from "./plot";
 
 /** The grid of the whole recording; the heatmap shows it until it has a finer one. */
@@ -26,7 +27,7 @@ export function Overview(): JSX.Element | null {
   const canvas = useRef<HTMLCanvasElement>(null);
   const whole = extent.value;
   const measure = measured.value;
-  const core = measure === "busy" ? "busiest core" : "worst core";
+  const core = "worst core";
   const read = useCells(
     `overview ${measure}`,
     (plan, signal) => api.cores({ ...plan, cpus: "", filters: NO_FILTERS }, plan.cells, measure, signal),
@@ -56,7 +57,7 @@ export function Overview(): JSX.Element | null {
   if (!whole || !shown) return null;
   const missed = filtered && matching === null;
   const aside = missed ? `${core}, no filter` : filtered ? "most that matches" : core;
-  const of = filtered && !missed ? "the most that matches the filter on any core" : "the busiest core of each moment";
+  const of = filtered && !missed ? "the most that matches the filter on any core" : "the worst core of each moment";
   return (
     <Lane name="overview" title="overview" aside={aside}>
       <canvas
@@ -74,6 +75,7 @@ export function Overview(): JSX.Element | null {
         }}
       />
       <WindowFrame whole={whole} shown={shown} />
+      <IncidentTicks whole={whole} />
       {missed && match.error === null && shown.until - shown.since < whole.until - whole.since && (
         <div class="over-strip">
           <Placeholder of={match} what="what matches in the whole recording" />
@@ -83,17 +85,36 @@ export function Overview(): JSX.Element | null {
   );
 }
 
+/** Where incidents are in the whole recording; the lane below has those in view, by keyboard too. */
+function IncidentTicks({ whole }: { whole: Span }): JSX.Element {
+  return (
+    <div class="incident-ticks" aria-hidden="true" data-testid="incident-ticks">
+      {incidents.value.map((each) => (
+        <i
+          key={each.id}
+          class={each.severity ?? "waiting"}
+          style={{ left: `${position(each.since, whole, plotWidth.value)}px` }}
+          title={incidentLabel(each)}
+          onPointerDown={(event) => {
+            event.stopPropagation();
+            openIncident(each);
+          }}
+        />
+      ))}
+    </div>
+  );
+}
+
 /** The same grid with these cores alone; null is every core. */
 function onlyCores(grid: CoreGrid, cores: number[] | null): CoreGrid {
   if (cores === null) return grid;
   const lines = grid.cpus.flatMap((cpu, line) => (cores.includes(cpu) ? [line] : []));
-  const part = (of: Uint8Array): Uint8Array => {
-    const kept = new Uint8Array(lines.length * grid.cells);
-    lines.forEach((line, i) => kept.set(of.subarray(line * grid.cells, (line + 1) * grid.cells), i * grid.cells));
-    return kept;
-  };
-  const cpus = lines.map((line) => grid.cpus[line]);
-  return { ...grid, cpus, values: part(grid.values), dominant: part(grid.dominant) };
+  const [values, dominant] = [new Uint16Array(lines.length * grid.cells), new Uint8Array(lines.length * grid.cells)];
+  lines.forEach((line, i) => {
+    values.set(grid.values.subarray(line * grid.cells, (line + 1) * grid.cells), i * grid.cells);
+    dominant.set(grid.dominant.subarray(line * grid.cells, (line + 1) * grid.cells), i * grid.cells);
+  });
+  return { ...grid, cpus: lines.map((line) => grid.cpus[line]), values, dominant };
 }
 
 function drawStrip(canvas: HTMLCanvasElement, grid: CoreGrid, whole: Span, width: number): void {
@@ -122,7 +143,7 @@ function drawStrip(canvas: HTMLCanvasElement, grid: CoreGrid, whole: Span, width
       .filter((each) => each.value > 0)
       .sort((a, b) => a.hue.most - b.hue.most || b.value - a.value);
     for (const { hue, value } of found) {
-      const height = (value / grid.full) * canvas.height;
+      const height = Math.min(1, value / grid.full) * canvas.height;
       context.fillStyle = css(blend(look.ground, hue.colour, hue.most * 0.9));
       context.fillRect(left, canvas.height - height, right - left, height);
     }

@@ -9,7 +9,18 @@ import { IncidentLane } from "./incidents";
 import { LaneSwitch, LineLanes } from "./lanes";
 import { MeasureSwitch } from "./legend";
 import { EventLane } from "./marks";
-import { panBy, showWidth, stepIncident, timeLabel, WIDTHS, zoomBy, zoomToSelection } from "./navigation";
+import {
+  panBy,
+  pinSelected,
+  showWidth,
+  stepIncident,
+  timeLabel,
+  toggleOrder,
+  toggleTall,
+  WIDTHS,
+  zoomBy,
+  zoomToSelection,
+} from "./navigation";
 import { Overview, WidthButtons } from "./overview";
 import { timelinePicture } from "./picture";
 import { placeOf, plotWidth, useMeasuredWidth } from "./plot";
@@ -25,6 +36,9 @@ export function Timeline(): JSX.Element {
     { keys: ["0"], group: "Timeline", title: "whole recording", run: () => showWidth(WIDTHS[WIDTHS.length - 1].ms) },
     { keys: ["n"], group: "Timeline", title: "next incident", run: () => stepIncident(1) },
     { keys: ["p"], group: "Timeline", title: "previous incident", run: () => stepIncident(-1) },
+    { keys: ["s"], group: "Timeline", title: "the worst core first, or by number", run: toggleOrder },
+    { keys: ["r"], group: "Timeline", title: "high rows, or all cores on the screen", run: toggleTall },
+    { keys: ["t"], group: "Selection", title: "pin the selected cores to the top", run: pinSelected },
     { keys: ["z"], group: "Selection", title: "zoom to the selection", run: zoomToSelection },
     {
       keys: ["Backspace"],

@@ -4,9 +4,9 @@ import { isFiltered } from "../address";
 import { api } from "../api";
 import { duration, percent, range, time } from "../format";
 import { useResource } from "../resource";
-import { filters, measured, state } from "../state";
+import { filters, state } from "../state";
 import type { Cell } from "./heat";
-import { stateLabel } from "./heat-label";
+import { cellText } from "./heat-label";
 
 export interface Pointed {
   cell: Cell;
@@ -20,12 +20,11 @@ const REST_MS = 70;
 export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
   const { cell } = on;
   const { utc } = state.value;
-  const measure = measured.value;
   const filtered = isFiltered(filters.value);
-  const recorded = cell.share !== null;
+  const recorded = cell.value !== null;
   const read = useResource(
-    recorded && !filtered ? `${cell.cpu} ${cell.since} ${cell.until} ${measure}` : null,
-    (signal) => api.cell(cell.since, cell.cpu, Math.max(1, cell.until - cell.since), measure, signal),
+    recorded && !filtered ? `${cell.cpu} ${cell.since} ${cell.until} ${cell.measure}` : null,
+    (signal) => api.cell(cell.since, cell.cpu, Math.max(1, cell.until - cell.since), cell.measure, signal),
     { delayMs: REST_MS, keep: false },
   );
   const info = read.value;
@@ -37,10 +36,9 @@ export function CellTooltip({ on }: { on: Pointed }): JSX.Element {
       <strong>core {cell.cpu}</strong> {range(cell.since, cell.until, utc)}{" "}
       <span class="muted">({duration(cell.until - cell.since)})</span>
       {!recorded && <p>not recorded</p>}
-      {recorded && cell.share !== null && (
+      {recorded && (
         <p>
-          {measure === "busy" && !filtered ? "busy" : stateLabel(cell.state, filtered)}{" "}
-          <strong>{cell.state === "wait" ? `${Math.round(cell.share * 1000)} ms/s` : percent(cell.share)}</strong>
+          <strong>{cellText(cell, filtered)}</strong>
           {cell.until - cell.since > 1500 && " in the worst second"}
         </p>
       )}
@@ -83,7 +81,7 @@ const MOST = 5;
 /** The processes of a cell that match the filter. */
 function Matching({ of }: { of: Cell }): JSX.Element | null {
   const scope = { since: of.since, until: of.until, cpus: String(of.cpu), filters: filters.value };
-  const read = useResource(of.share ? JSON.stringify(scope) : null, (signal) => api.processes(scope, MOST, signal), {
+  const read = useResource(of.value ? JSON.stringify(scope) : null, (signal) => api.processes(scope, MOST, signal), {
     delayMs: REST_MS,
     keep: false,
   });

@@ -3,13 +3,22 @@ import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { TableInstead } from "../a11y";
 import { isFiltered } from "../address";
-import { duration, moment, percent } from "../format";
-import { filters, select, state } from "../state";
+import { duration, moment } from "../format";
+import { filters, measured, select, state } from "../state";
 import type { CoreGrid, Span } from "../types";
 import { worstCells, type Cell } from "./heat";
-import { stateLabel } from "./heat-label";
+import { cellText } from "./heat-label";
 
 const MOST = 20;
+
+/** Why the table is empty: it has what is measured, not everything that ran. */
+export function nothingText(measure: string, filtered: boolean): string {
+  if (filtered) return "Nothing in view matches the filter.";
+  if (measure === "unusual" || measure === "deviation") return "Every core in view is as it normally is.";
+  if (measure === "stall") return "No core was held for a second in view.";
+  if (measure === "busy") return "Nothing ran in view.";
+  return measure === "wait" ? "No task waited for a core in view." : `No ${measure} time in view.`;
+}
 
 export function WorstCells({ grid, shown }: { grid: CoreGrid | null; shown: Span | null }): JSX.Element {
   const cells = useMemo(() => (grid && shown ? worstCells(grid, shown, MOST) : []), [grid, shown]);
@@ -18,7 +27,7 @@ export function WorstCells({ grid, shown }: { grid: CoreGrid | null; shown: Span
     <TableInstead<Cell>
       summary="worst moments in view, as a table"
       caption="the worst cells of the heatmap, the worst first"
-      empty="Nothing ran in view."
+      empty={nothingText(measured.value, isFiltered(filters.value))}
       rows={cells}
       keyOf={(cell) => `${cell.cpu} ${cell.since}`}
       columns={[
@@ -32,8 +41,7 @@ export function WorstCells({ grid, shown }: { grid: CoreGrid | null; shown: Span
         },
         { title: "length", numeric: true, cell: (cell) => duration(cell.until - cell.since) },
         { title: "core", numeric: true, cell: (cell) => cell.cpu },
-        { title: "state", cell: (cell) => stateLabel(cell.state, isFiltered(filters.value)) },
-        { title: "share", numeric: true, cell: (cell) => percent(cell.share ?? 0) },
+        { title: "what", cell: (cell) => cellText(cell, isFiltered(filters.value)) },
       ]}
     />
   );

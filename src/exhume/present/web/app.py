@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from exhume.model.errors import ExhumeError
@@ -135,13 +135,11 @@ ENDPOINTS = (
 )
 
 
-class Api:
-    """The endpoints that the server answers itself; the others are jobs."""
+class EndpointApi:
+    """Endpoints over a pool: those with a handler are jobs, the others methods of a subclass."""
 
     def __init__(self, pool: JobPool) -> None:
         self.pool = pool
-        self.tracker = IncidentTracker(pool)
-        self.status = LiveStatus(pool)
 
     def route(self, endpoint: Endpoint) -> Route:
         """Answers an endpoint by the method of its name, or by its handler."""
@@ -154,6 +152,31 @@ class Api:
             return await own(request, params)
 
         return Route(f"/api/{endpoint.path}", call, methods=["GET"])
+
+    async def progress(self, request: Request, params: p.ProgressParams) -> Response:
+        found = self.pool.progress(params.requests.split(","))
+        return JSONResponse({"requests": {name: {"done": done, "of": of} for name, (done, of) in found.items()}})
+
+
+class Api(EndpointApi):
+    """The endpoints of a recording that the server answers itself."""
+
+    def __init__(self, pool: JobPool) -> None:
+        super().__init__(pool)
+        self.tracker = IncidentTracker(pool)
+        self.status = LiveStatus(pool)
+
+    def routes(self, files: "PageFiles") -> list[BaseRoute]:
+        """Everything below the address of a recording."""
+
+        async def document(request: Request) -> Response:
+            return JSONResponse(openapi_document(ENDPOINTS))
+
+        return [
+            *map(self.route, ENDPOINTS),
+            Route("/api/openapi.json", document, methods=["GET"]),
+            Mount("/", files),
+        ]
 
     async def incidents(self, request: Request, params: p.QueryParams) -> Response:
         return JSONResponse({"incidents": [shape for shape, _ in await self.tracker.incidents()]})
@@ -172,16 +195,13 @@ class Api:
     async def live(self, request: Request, params: p.QueryParams) -> Response:
         return StreamingResponse(self.status.events(request), media_type="text/event-stream")
 
-    async def progress(self, request: Request, params: p.ProgressParams) -> Response:
-        found = self.pool.progress(params.requests.split(","))
-        return JSONResponse({"requests": {name: {"done": done, "of": of} for name, (done, of) in found.items()}})
-
 
 class PageFiles:
     """Serves the files that exist at the start, by their exact names: no path can lead anywhere else. They are small,
     and held in memory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, page: str = "index.html") -> None:
+        self._page = f"/{page}"
         self._files: dict[str, Response] = {}
         for file in sorted(directory.rglob("*")):
             if file.is_file() and not file.name.startswith("."):
@@ -197,7 +217,7 @@ class PageFiles:
             found: Response = PlainTextResponse(UNBUILT, 503)
         else:
             missing = PlainTextResponse("there is nothing at this address\n", 404)
-            found = self._files.get("/index.html" if path == "/" else path, missing)
+            found = self._files.get(self._page if path == "/" else path, missing)
         await found(scope, receive, send)
 
 
@@ -221,22 +241,16 @@ def create_app(
             await tracking
 
     app = Starlette(
-        routes=[
-            *map(api.route, ENDPOINTS),
-            Route("/api/openapi.json", _document, methods=["GET"]),
-            Mount("/", PageFiles(static)),
-        ],
+        routes=api.routes(PageFiles(static)),
         middleware=[Middleware(Guard, rules=rules)],
-        exception_handlers={ExhumeError: _refused},
+        exception_handlers={ExhumeError: refuse},
         lifespan=lifespan,
     )
     app.state.api = api
+    app.state.stop = api.status.stop
     return app
 
 
-async def _document(request: Request) -> Response:
-    return JSONResponse(openapi_document(ENDPOINTS))
-
-
-async def _refused(request: Request, error: Exception) -> Response:
+async def refuse(request: Request, error: Exception) -> Response:
+    """An error that a user can do something about, as an answer."""
     return JSONResponse({"detail": str(error)}, error.status if isinstance(error, p.Refusal) else 503)

@@ -67,7 +67,7 @@ class Guard:
             await answer(scope, receive, _with_headers(send))
             return
         # HEAD is answered as GET, and uvicorn drops the body. A stream has no end.
-        if scope["method"] == "HEAD" and scope["path"] != STREAM:
+        if scope["method"] == "HEAD" and not scope["path"].endswith(STREAM):
             scope = {**scope, "method": "GET"}
         await self._app(scope, receive, _with_headers(send))
 

@@ -34,6 +34,7 @@ class BoundedProtocol(H11Protocol):
     read their answer."""
 
     max_connections = MAX_CONNECTIONS
+    request_timeout_s = HEADER_TIMEOUT_S
     _peers: ClassVar[Counter[str]] = Counter()
     #: Connections whose client reads too slowly, the longest waiting first, and the deadline of each.
     _slow: ClassVar[dict["BoundedProtocol", asyncio.TimerHandle]] = {}
@@ -66,7 +67,7 @@ class BoundedProtocol(H11Protocol):
         """While a request is incomplete there is one deadline, whatever arrives meanwhile."""
         incomplete = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
         if incomplete and self._request_timer is None:
-            self._request_timer = self.loop.call_later(HEADER_TIMEOUT_S, self.transport.close)
+            self._request_timer = self.loop.call_later(self.request_timeout_s, self.transport.close)
         elif not incomplete and self._request_timer is not None:
             self._request_timer.cancel()
             self._request_timer = None
@@ -98,27 +99,55 @@ class BoundedProtocol(H11Protocol):
             self._slow[self] = self.loop.call_later(READ_TIMEOUT_S, self._bound_answer, unsent)
 
 
-class Server(uvicorn.Server):
-    """Ends with a signal: streams end first, so that browsers see an end and no error. A second signal ends at once."""
-
-    def __init__(self, config: uvicorn.Config, app: Starlette) -> None:
-        super().__init__(config)
-        self._app = app
+class BoundedServer(uvicorn.Server):
+    """Ends with a signal, and a second one ends it at once; what the caller has to do after it is done."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._app.state.api.status.stopping = True
         # Requests that are cut off now are no errors.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
+class Server(BoundedServer):
+    """The page's: streams end first, so that browsers see an end and no error."""
+
+    def __init__(self, config: uvicorn.Config, app: Starlette) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._app.state.stop()
+        super().handle_exit(sig, frame)
+
+
 def run_server(
     app: Starlette, pool: WorkerPool, listener: socket.socket, tls_cert: Path | None, tls_key: Path | None
 ) -> None:
     """Serve until a signal comes. Raises ExhumeError where the workers can't run."""
+    server = Server(_bounded(app, tls_cert, tls_key), app)
+
+    def end() -> None:
+        server.should_exit = True
+
+    pool.on_failure = end
+    server.run(sockets=[listener])
+    if pool.failed:
+        raise ExhumeError("the workers of the page ended; see the messages above, and start it again")
+
+
+def serve_bounded(
+    app: Starlette, listener: socket.socket, tls_cert: Path | None, tls_key: Path | None, request_timeout_s: float
+) -> None:
+    """Serve another application than the page within the same bounds, until a signal comes. Its requests may take so
+    long to arrive."""
+    BoundedProtocol.request_timeout_s = request_timeout_s
+    BoundedServer(_bounded(app, tls_cert, tls_key)).run(sockets=[listener])
+
+
+def _bounded(app: Starlette, tls_cert: Path | None, tls_key: Path | None) -> uvicorn.Config:
     BoundedProtocol.max_connections = _connections()
-    config = uvicorn.Config(
+    return uvicorn.Config(
         app,
         http=BoundedProtocol,
         backlog=BACKLOG,
@@ -133,15 +162,6 @@ def run_server(
         loop="asyncio",
         ws="none",
     )
-    server = Server(config, app)
-
-    def end() -> None:
-        server.should_exit = True
-
-    pool.on_failure = end
-    server.run(sockets=[listener])
-    if pool.failed:
-        raise ExhumeError("the workers of the page ended; see the messages above, and start it again")
 
 
 def _connections() -> int:

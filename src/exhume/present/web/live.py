@@ -34,6 +34,10 @@ class LiveStatus:
         #: Set when the server ends, so that browsers see the end of the stream and no error.
         self.stopping = False
 
+    def stop(self) -> None:
+        """End the streams of all clients."""
+        self.stopping = True
+
     async def json(self) -> str:
         """The newest status."""
         async with self._lock:

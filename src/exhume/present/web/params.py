@@ -24,7 +24,9 @@ REQUIRED = object()
 _NUMBERS = {int: re.compile(r"-?[0-9]{1,20}"), float: re.compile(r"-?[0-9]{0,20}\.?[0-9]{1,20}([eE][-+]?[0-9]{1,3})?")}
 _JSON_TYPES = {int: "integer", float: "number", str: "string"}
 
-Measure = Literal["busy", "system", "user", "softirq", "irq", "iowait", "steal", "wait"]
+Measure = Literal[
+    "unusual", "stall", "deviation", "busy", "system", "user", "softirq", "irq", "iowait", "steal", "wait"
+]
 Baseline = Literal["none", "before", "others", "window"]
 Format = Literal["folded", "pprof", "speedscope", "svg", "html"]
 Kind = Literal["kernel", "user"]
@@ -83,16 +85,17 @@ class Rule:
         return {"type": "array", "items": one, "maxItems": self.most} if self.most else one
 
 
-def _param(default: Any = None, **rule: Any) -> Any:
+def param(default: Any = None, **rule: Any) -> Any:
+    """A parameter of an endpoint, as an attribute of its class."""
     return Rule(default, **rule)
 
 
 def _time() -> Any:
-    return _param(kind=int, high=LAST_MS, about="wall time, milliseconds since 1970")
+    return param(kind=int, high=LAST_MS, about="wall time, milliseconds since 1970")
 
 
 def _cells(default: int) -> Any:
-    return _param(default, kind=int, low=1, high=MAX_CELLS, about="columns to pool the time into")
+    return param(default, kind=int, low=1, high=MAX_CELLS, about="columns to pool the time into")
 
 
 class QueryParams:
@@ -150,21 +153,21 @@ class TimeParams(QueryParams):
 
 
 class CpusParams(TimeParams):
-    cpus: str | None = _param(
+    cpus: str | None = param(
         about="cores, such as 0,3-7; all by default",
         extra={"pattern": "^(|[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*)$"},
     )
 
 
 class FilterParams(CpusParams):
-    comm: str | None = _param(about="only threads of this name")
-    pid: int | None = _param(kind=int, high=2**31 - 1)
-    container: str | None = _param(about="only containers whose id or name starts with this")
-    pod: str | None = _param(about="only pods whose id, namespace/name or name starts with this")
-    stack: str | None = _param(
+    comm: str | None = param(about="only threads of this name")
+    pid: int | None = param(kind=int, high=2**31 - 1)
+    container: str | None = param(about="only containers whose id or name starts with this")
+    pod: str | None = param(about="only pods whose id, namespace/name or name starts with this")
+    stack: str | None = param(
         about="only stacks with a frame that this RE2 expression matches", extra={"format": "regex"}
     )
-    kind: Kind | None = _param(choices=get_args(Kind), about="where the sample was taken")
+    kind: Kind | None = param(choices=get_args(Kind), about="where the sample was taken")
 
 
 class SamplesParams(FilterParams):
@@ -177,7 +180,7 @@ class SamplesParams(FilterParams):
 
 class CoresParams(SamplesParams):
     cells: int = _cells(1000)
-    measure: Measure = _param("busy", choices=get_args(Measure))
+    measure: Measure = param("busy", choices=get_args(Measure))
 
     @property
     def long(self) -> bool:
@@ -186,21 +189,21 @@ class CoresParams(SamplesParams):
 
 
 class CellParams(QueryParams):
-    at: int = _param(REQUIRED, kind=int, high=LAST_MS)
-    cpu: int = _param(REQUIRED, kind=int, high=MAX_CORES - 1)
-    span: int = _param(1000, kind=int, low=1, high=86_400_000, about="milliseconds from `at` on")
-    measure: Measure = _param("busy", choices=get_args(Measure))
+    at: int = param(REQUIRED, kind=int, high=LAST_MS)
+    cpu: int = param(REQUIRED, kind=int, high=MAX_CORES - 1)
+    span: int = param(1000, kind=int, low=1, high=86_400_000, about="milliseconds from `at` on")
+    measure: Measure = param("busy", choices=get_args(Measure))
 
 
 class LanesParams(TimeParams):
     cells: int = _cells(1000)
-    names: str | None = _param(about="lanes, separated by commas; all by default")
+    names: str | None = param(about="lanes, separated by commas; all by default")
 
 
 class EventsParams(FilterParams):
-    kinds: str | None = _param(about="kinds, separated by commas; all by default")
-    text: str | None = _param(about="only events whose text contains this")
-    limit: int = _param(500, kind=int, low=1, high=MAX_EVENTS)
+    kinds: str | None = param(about="kinds, separated by commas; all by default")
+    text: str | None = param(about="only events whose text contains this")
+    limit: int = param(500, kind=int, low=1, high=MAX_EVENTS)
 
 
 class MarksParams(FilterParams):
@@ -208,7 +211,7 @@ class MarksParams(FilterParams):
 
 
 class BaselineParams(SamplesParams):
-    baseline: Baseline = _param(
+    baseline: Baseline = param(
         "none",
         choices=get_args(Baseline),
         about="before: the same cores earlier; others: the other cores; window: base_since to base_until",
@@ -218,26 +221,26 @@ class BaselineParams(SamplesParams):
 
 
 class FlameParams(BaselineParams):
-    least: float = _param(1 / 20_000, kind=float, high=1, about="frames below this share are dropped")
+    least: float = param(1 / 20_000, kind=float, high=1, about="frames below this share are dropped")
 
 
 class ExportParams(BaselineParams):
-    form: Format = _param(REQUIRED, choices=get_args(Format))
-    root: tuple[str, ...] = _param((), high=MAX_NAME, most=500, about="the frames down to the new root")
-    hide: tuple[str, ...] = _param((), high=MAX_NAME, most=100, about="frames to drop with their callees")
+    form: Format = param(REQUIRED, choices=get_args(Format))
+    root: tuple[str, ...] = param((), high=MAX_NAME, most=500, about="the frames down to the new root")
+    hide: tuple[str, ...] = param((), high=MAX_NAME, most=100, about="frames to drop with their callees")
 
 
 class SubsecondParams(SamplesParams):
-    column_ms: int = _param(1000, kind=int, low=100, high=60_000, about="milliseconds of a column")
-    rows: int = _param(50, kind=int, low=1, high=1000, about="parts that a column is divided into")
+    column_ms: int = param(1000, kind=int, low=100, high=60_000, about="milliseconds of a column")
+    rows: int = param(50, kind=int, low=1, high=1000, about="parts that a column is divided into")
 
 
 class ProcessesParams(SamplesParams):
-    limit: int = _param(100, kind=int, low=1, high=1000)
+    limit: int = param(100, kind=int, low=1, high=1000)
 
 
 class InterruptsParams(CpusParams):
-    limit: int = _param(100, kind=int, low=1, high=1000)
+    limit: int = param(100, kind=int, low=1, high=1000)
 
     @property
     def long(self) -> bool:
@@ -245,20 +248,20 @@ class InterruptsParams(CpusParams):
 
 
 class FrameTimesParams(SamplesParams):
-    name: str = _param(REQUIRED, high=MAX_NAME)
-    module: str | None = _param()
-    kind_of_frame: FrameKind = _param("kernel", choices=get_args(FrameKind))
+    name: str = param(REQUIRED, high=MAX_NAME)
+    module: str | None = param()
+    kind_of_frame: FrameKind = param("kernel", choices=get_args(FrameKind))
     cells: int = _cells(1000)
 
 
 class DiagnosisParams(TimeParams):
     at: int | None = _time()
-    incident: str | None = _param(about="the id of an incident: its own diagnosis, whatever the times")
+    incident: str | None = param(about="the id of an incident: its own diagnosis, whatever the times")
     long = True
 
 
 class ProgressParams(QueryParams):
-    requests: str = _param("", high=1000, about="names, separated by commas, that requests have in X-Exhume-Request")
+    requests: str = param("", high=1000, about="names, separated by commas, that requests have in X-Exhume-Request")
 
 
 class MomentParams(QueryParams):

@@ -10,10 +10,12 @@ import asyncio
 import pickle
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,7 @@ from starlette.responses import Response
 from exhume.model.errors import ExhumeError
 from exhume.present.web.params import QueryParams, Refusal
 from exhume.present.web.schemas import CLIENT_CLOSED_REQUEST, Reply, json_reply
-from exhume.present.web.worker import LENGTH, STATE, Template
+from exhume.present.web.worker import LENGTH, RECORDING_PAGE, STATE, Template
 
 if TYPE_CHECKING:
     from exhume.store.read.index import Skipped
@@ -63,28 +65,28 @@ class Job:
             self.result.set_exception(error)
 
 
-class JobPool:
+class JobPool(ABC):
     """Answers requests by jobs. Where they run is for subclasses to say."""
 
     def __init__(self) -> None:
         self._shared: dict[tuple[str, QueryParams], Job] = {}
         self._named: dict[str, Job] = {}
 
-    def start(self) -> None:
+    def start(self) -> None:  # noqa: B027
         """Begin to run jobs."""
 
+    @abstractmethod
     def submit(self, name: str, params: QueryParams) -> Job:
         """Run a handler when its turn comes."""
-        raise NotImplementedError
 
     def submit_background(self, name: str, params: QueryParams) -> Job:
         """Run a handler that no client waits for."""
         return self.submit(name, params)
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: Job) -> None:  # noqa: B027
         """Give a job up, as far as that is possible."""
 
-    def stop(self) -> None:
+    def stop(self) -> None:  # noqa: B027
         """Cancel all jobs, and run no more."""
 
     async def respond(self, request: Request, handler: str, params: QueryParams) -> Response:
@@ -118,9 +120,10 @@ class JobPool:
     def progress(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Segments read, and all to read (0 where that is not known), of the requests of these names that are in
         flight."""
-        return {name: self._progress(self._named[name]) for name in names if name in self._named}
+        return {name: self.progress_of(self._named[name]) for name in names if name in self._named}
 
-    def _progress(self, job: Job) -> tuple[int, int]:
+    def progress_of(self, job: Job) -> tuple[int, int]:
+        """The same of one job."""
         return 0, 0
 
 
@@ -161,7 +164,7 @@ class WorkerPool(JobPool):
         self._queued.set()
         return job
 
-    def _progress(self, job: Job) -> tuple[int, int]:
+    def progress_of(self, job: Job) -> tuple[int, int]:
         return (0, 0) if job.state is None else (job.state[1], job.state[2])
 
     def cancel(self, job: Job) -> None:
@@ -259,18 +262,15 @@ class WorkerPool(JobPool):
 class ThreadPool(JobPool):
     """Runs jobs in a thread of this process, to their end: for tests, and programs that can't fork."""
 
-    def __init__(self, directory: Path) -> None:
-        from exhume.present.web.handle import RecordingHandle
-
+    def __init__(self, source: Path | str, package: str = RECORDING_PAGE) -> None:
         super().__init__()
-        self._handle = RecordingHandle(directory)
+        self._handlers = import_module(f"{package}.handlers")
+        self._handle = self._handlers.open_handle(source)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="job")
 
     def submit(self, name: str, params: QueryParams) -> Job:
-        from exhume.present.web.handlers import execute
-
         loop = asyncio.get_running_loop()
-        return Job(name, params, loop.run_in_executor(self._thread, execute, self._handle, name, params))
+        return Job(name, params, loop.run_in_executor(self._thread, self._handlers.execute, self._handle, name, params))
 
 
 def response(reply: Reply) -> Response:

@@ -115,9 +115,12 @@ class TopThread(TypedDict):
 
 
 class CellShape(Span):
-    """The worst row of one core in a stretch of time, and the threads that ran there."""
+    """A cell of the heatmap: its `value` of the measure and the state that has it, as in `/api/cores` (null where
+    nothing was recorded), with the row that gave it and the threads that ran there."""
 
     cpu: int
+    value: int | None
+    state: str | None
     states: list[State]
     wait_ns: int | None
     top: list[TopThread]
@@ -311,8 +314,10 @@ class ProgressShape(TypedDict):
 
 
 class CoresHeader(Span):
-    """The header of `/api/cores` and `/api/frame-times`: cores x cells, core by core. Behind it are two arrays of
-    bytes: the values (0 to `full`, or `unrecorded`) and the dominant state of each cell, an index into `states`."""
+    """The header of `/api/cores` and `/api/frame-times`: cores x cells, core by core. Behind it are two arrays: the
+    values (two bytes each, little-endian; `full` is drawn with full strength, `unrecorded` means that nothing was
+    recorded) and the state whose value it is (a byte, an index into `states`). A cell is as bad as its value times the
+    weight of its state in `weights`."""
 
     cells: int
     cpus: list[int]
@@ -320,6 +325,7 @@ class CoresHeader(Span):
     full: int
     unrecorded: int
     states: list[str]
+    weights: list[float]
 
 
 SubsecondHeader = TypedDict(
@@ -375,13 +381,13 @@ def definitions(shapes: Sequence[Any], reference: str = _REFERENCE) -> dict[str,
     return found
 
 
-def openapi_document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The whole document."""
+def openapi_document(endpoints: Sequence[Endpoint], shapes: Sequence[Any] | None = None) -> dict[str, Any]:
+    """The whole document; `shapes` are those of the answers, unless they are this module's."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "exhume", "version": __version__},
         "paths": {f"/api/{endpoint.path}": {"get": _operation(endpoint)} for endpoint in endpoints},
-        "components": {"schemas": definitions(shapes_in(globals()))},
+        "components": {"schemas": definitions(shapes_in(globals()) if shapes is None else shapes)},
     }
 
 

@@ -19,9 +19,13 @@ import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+#: The package whose `handlers` answer, unless another is named: one that offers `load`, `load_deferred`, `open_handle`,
+#: `execute` and `TOO_LARGE`.
+RECORDING_PAGE = "exhume.present.web"
 #: Integers per worker in shared memory: whether its job is cancelled, segments read, segments to read.
 STATE = 3
 LENGTH = struct.Struct("=Q")
@@ -52,8 +56,9 @@ class Template:
     states: "memoryview[int]"
 
     @classmethod
-    def fork(cls, directory: Path, close: socket.socket | None = None) -> Self:
-        """To be called while the process has a single thread; `close` is a socket that the template must not keep."""
+    def fork(cls, source: Path | str, close: socket.socket | None = None, package: str = RECORDING_PAGE) -> Self:
+        """To be called while the process has a single thread; `source` is what the handlers of `package` read, `close`
+        is a socket that the template must not keep."""
         count = min(MAX_WORKERS, max(2, len(os.sched_getaffinity(0))))
         states = shared_states(count)
         ours, theirs = socket.socketpair()
@@ -67,7 +72,7 @@ class Template:
             if close is not None:
                 close.close()
             _end_with_parent(server)
-            _run_template(theirs, directory, states, count)
+            _run_template(theirs, source, states, count, package)
         finally:
             _exit_child()
 
@@ -80,29 +85,32 @@ class Template:
         self.control.close()
 
 
-def _run_template(control: socket.socket, directory: Path, states: "memoryview[int]", count: int) -> None:
+def _run_template(
+    control: socket.socket, source: Path | str, states: "memoryview[int]", count: int, package: str
+) -> None:
     """Load what handlers need, fork the workers, and replace those that end; never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    from exhume.present.web.handlers import load, load_deferred
-
-    load()
+    handlers = import_module(f"{package}.handlers")
+    handlers.load()
     started: dict[int, tuple[int, float]] = {}
     # The first worker begins at once; the others, which also take long jobs, once the diagnosis is loaded too.
     for number in range(count):
         if number == 1:
-            load_deferred()
+            handlers.load_deferred()
         # Objects loaded so far stay: no collection looks through them, nor copies their pages by doing so.
         gc.freeze()
-        started[_fork_worker(control, directory, states, number)] = number, time.monotonic()
+        started[_fork_worker(control, source, states, number, handlers)] = number, time.monotonic()
     while True:
         pid, _ = os.wait()
         number, since = started.pop(pid)
         time.sleep(max(0.0, _MIN_LIFE_S - (time.monotonic() - since)))
-        started[_fork_worker(control, directory, states, number)] = number, time.monotonic()
+        started[_fork_worker(control, source, states, number, handlers)] = number, time.monotonic()
 
 
-def _fork_worker(control: socket.socket, directory: Path, states: "memoryview[int]", number: int) -> int:
+def _fork_worker(
+    control: socket.socket, source: Path | str, states: "memoryview[int]", number: int, handlers: Any
+) -> int:
     template = os.getpid()
     ours, theirs = socket.socketpair()
     pid = os.fork()
@@ -115,15 +123,13 @@ def _fork_worker(control: socket.socket, directory: Path, states: "memoryview[in
     control.close()
     try:
         _end_with_parent(template)
-        _run_worker(ours, directory, states[number * STATE : (number + 1) * STATE])
+        _run_worker(ours, source, states[number * STATE : (number + 1) * STATE], handlers)
     finally:
         _exit_child()
 
 
-def _run_worker(channel: socket.socket, directory: Path, state: "memoryview[int]") -> None:
+def _run_worker(channel: socket.socket, source: Path | str, state: "memoryview[int]", handlers: Any) -> None:
     """Answer one job after the other until the server closes the channel."""
-    from exhume.present.web.handle import RecordingHandle
-    from exhume.present.web.handlers import TOO_LARGE, execute
     from exhume.store.read.progress import set_cancel_check, set_progress_callback
 
     def progress(done: int, total: int) -> None:
@@ -134,7 +140,7 @@ def _run_worker(channel: socket.socket, directory: Path, state: "memoryview[int]
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard == resource.RLIM_INFINITY or data + JOB_BYTES < hard:
         resource.setrlimit(resource.RLIMIT_DATA, (data + JOB_BYTES, hard))
-    handle = RecordingHandle(directory)
+    handle = handlers.open_handle(source)
     warm, held = False, 0
     while (message := receive(channel)) is not None:
         name, params, damaged = message
@@ -144,10 +150,10 @@ def _run_worker(channel: socket.socket, directory: Path, state: "memoryview[int]
         set_progress_callback(progress)
         exhausted = False
         try:
-            result = execute(handle, name, params)
+            result = handlers.execute(handle, name, params)
         except MemoryError:
             # Answered after the handler's frames, and what they hold, are gone.
-            result, exhausted = TOO_LARGE, True
+            result, exhausted = handlers.TOO_LARGE, True
         send(channel, (result, handle.damaged()[before:]))
         if exhausted:
             os._exit(0)

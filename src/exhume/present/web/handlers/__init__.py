@@ -4,10 +4,11 @@ They run in workers; the server process imports none of them.
 """
 
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
-from exhume.model.errors import ExhumeError, RecordingError, UsageError
+from exhume.model.errors import ExhumeError, NoData, RecordingError, UsageError
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.params import QueryParams, Refusal
 from exhume.present.web.schemas import CLIENT_CLOSED_REQUEST, Reply, json_reply
@@ -32,10 +33,15 @@ def load_deferred() -> None:
         import_module(module)
 
 
-def execute(handle: RecordingHandle, name: str, params: QueryParams) -> Any:
-    """Run a handler; a refusal, and what the user can do something about, is a reply."""
+def open_handle(source: Path | str) -> RecordingHandle:
+    """The recording of a directory, for one worker."""
+    return RecordingHandle(Path(source))
+
+
+def execute(handle: Any, name: str, params: QueryParams, package: str = __name__) -> Any:
+    """Run a handler of a package; a refusal, and what the user can do something about, is a reply."""
     module, _, function = name.partition(".")
-    handler = getattr(import_module(f"{__name__}.{module}"), function)
+    handler = getattr(import_module(f"{package}.{module}"), function)
     try:
         return handler(handle, params)
     except Cancelled:
@@ -44,5 +50,6 @@ def execute(handle: RecordingHandle, name: str, params: QueryParams) -> Any:
         if isinstance(error, Refusal):
             status = error.status
         else:
-            status = 422 if isinstance(error, UsageError) else 404 if isinstance(error, RecordingError) else 500
+            nothing = isinstance(error, (RecordingError, NoData))
+            status = 422 if isinstance(error, UsageError) else 404 if nothing else 500
         return json_reply({"detail": str(error)}, status)

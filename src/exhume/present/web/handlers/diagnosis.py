@@ -4,10 +4,10 @@ import platform
 from datetime import UTC
 from typing import Any
 
-from exhume.model.clock import MILLIS, NANOS, Window
+from exhume.diagnose.moments import best_finding, moments_of
+from exhume.model.clock import MILLIS, Window
 from exhume.model.finding import Diagnosis
 from exhume.present.diagnosis_view import diagnosis_json
-from exhume.present.events_view import best_finding, moments_of
 from exhume.present.web.handle import RecordingHandle, ms
 from exhume.present.web.params import DiagnosisParams, MomentParams, QueryParams, Refusal
 from exhume.present.web.schemas import IncidentShape, Reply, json_reply
@@ -58,17 +58,15 @@ def incidents(handle: RecordingHandle, params: QueryParams) -> list[tuple[Incide
     """The incidents that the recorder marked, in order, each with the parameters of its diagnosis."""
     found: list[tuple[IncidentShape, MomentParams]] = []
     for moment in moments_of(handle.marks()):
-        first, last = moment.marks[0], moment.marks[-1]
-        on_cores = [(mark, mark.cpu) for mark in moment.marks if mark.cpu is not None]
-        ends = [mark.wall + int((mark.value or 0) * NANOS) for mark, _ in on_cores]
+        first = moment.marks[0]
         shape: IncidentShape = {
             "id": f"{ms(first.wall)}-{first.cpu if first.cpu is not None else 'x'}",
-            "since": ms(first.wall),
-            "until": ms(max([last.wall + NANOS, *ends])),
+            "since": ms(moment.span.since),
+            "until": ms(moment.span.until),
             "at": ms(moment.at),
             "text": first.text,
             "marks": len(moment.marks),
-            "cpus": sorted({cpu for _, cpu in on_cores}),
+            "cpus": sorted({mark.cpu for mark in moment.marks if mark.cpu is not None}),
             "state": "waiting",
             "cause": None,
             "title": None,

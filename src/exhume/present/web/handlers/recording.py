@@ -4,9 +4,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from exhume.diagnose.moments import moments_of
 from exhume.model.clock import NANOS, Window
 from exhume.model.errors import RecordingError
-from exhume.present.events_view import moments_of
+from exhume.model.tables import loss_total
 from exhume.present.web.handle import RecordingHandle, ms
 from exhume.present.web.params import FilesParams, QueryParams
 from exhume.present.web.schemas import Cost, LiveShape, Loss, Reply, json_reply
@@ -48,8 +49,9 @@ def recording(handle: RecordingHandle, params: QueryParams) -> Reply:
     losses: dict[tuple[str, str], Loss] = {}
     for loss in handle.losses():
         key = (loss.source, loss.kind)
-        count = losses[key]["count"] if key in losses else 0
-        losses[key] = {"source": loss.source, "kind": loss.kind, "count": count + loss.count, "text": loss.text}
+        # A changed rate is one change, not so many losses as it has Hz.
+        count = loss_total(loss.kind, loss.count) + (losses[key]["count"] if key in losses else 0)
+        losses[key] = {"source": loss.source, "kind": loss.kind, "count": count, "text": loss.text}
     young = span.seconds < YOUNG_S
     coming = "; each second comes as it is recorded" if shape["live"] else ""
     shape |= {
@@ -99,7 +101,7 @@ def status(handle: RecordingHandle, params: QueryParams) -> LiveShape:
     }
     with suppress(RecordingError):
         shape["incidents"] = len(moments_of(handle.marks()))
-        shape["lost"] = sum(loss.count for loss in handle.losses())
+        shape["lost"] = sum(loss_total(loss.kind, loss.count) for loss in handle.losses())
         shape["skipped"] = min(len(handle.recording().skipped), _MAX_SKIPPED)
     return shape
 

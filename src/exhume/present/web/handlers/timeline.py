@@ -6,55 +6,57 @@ at every zoom.
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from exhume.model.clock import MILLIS, NANOS, Window
+from exhume.model.clock import NANOS, Window
 from exhume.present.web.handle import BoundQuery, RecordingHandle, ms
 from exhume.present.web.params import CellParams, CoresParams, FrameTimesParams, Refusal
 from exhume.present.web.schemas import CellShape, CoresHeader, Reply, framed, json_reply
 from exhume.store.read.core_grid import (
+    CELL_STATES,
     GAP,
+    HELD,
     LONGEST_ROW_NS,
     MOST_PERMILLE,
-    OVERVIEW_MEASURE,
     STATE_BITS,
     STATES,
+    UNUSUAL_MEASURES,
     Piece,
     Scores,
     columns_for,
-    read_overview,
-    seconds_of,
+    greatest_row,
+    row_window,
+    weights_of,
+)
+from exhume.store.read.core_seconds import (
+    Pooled,
+    pool_seconds,
+    read_held,
+    read_piece,
+    split_scores,
+    strongest_second,
+    unusual_seconds,
+    whole_seconds,
+    with_normal,
+    without_overlaps,
 )
 from exhume.store.read.index import Segment
 from exhume.store.read.profile import ProfileFilter, moments_of_samples
-from exhume.store.read.reader import Request, read_available
+from exhume.store.read.reader import read_available
 from exhume.store.read.recording import Recording
 from exhume.store.read.stacks import SAMPLED_STATES
 
-# A byte holds half percents and less; the last value means that nothing was recorded.
-FULL, UNRECORDED = 250, 255
+# Two bytes hold what is said of a cell to the last digit; the last value means that nothing was recorded.
+FULL, UNRECORDED = 1000, 65_535
 SAMPLED_MEASURES = ("busy", *SAMPLED_STATES)
 TOP_THREADS = 5
 _ALWAYS = Window(0, 1 << 62)
-# Pieces from which on they are joined, unless the joined time is longer than theirs by this factor.
-_MANY, _MAX_SPARSE = 30, 3
-
-
-@dataclass(frozen=True, slots=True)
-class Pooled:
-    """Cores x cells of a window: `values` in permille (GAP: not recorded) and the state that took most."""
-
-    window: Window
-    cpus: list[int]
-    values: npt.NDArray[np.int16]
-    states: npt.NDArray[np.int16]
 
 
 def cores(handle: RecordingHandle, params: CoresParams) -> Reply:
@@ -89,7 +91,7 @@ def _matching_samples(query: BoundQuery, wanted: ProfileFilter, cells: int, meas
         found = _exact_samples(recording, window, cells, wanted)
     else:
         load = partial(_matching, recording=recording, wanted=wanted, min_cores=recording.facts.cores)
-        found = _pool(query.handle.cache.get(recording.holding(window), wanted, load), window, cells)
+        found = pool_seconds(query.handle.cache.get(recording.holding(window), wanted, load), window, cells)
     recorded = pool_measure(query.handle, window, cells, "busy")
     return _heatmap(_of_recorded_cores(found, recorded), cells, measure, query.cpus)
 
@@ -98,9 +100,6 @@ def _heatmap(pooled: Pooled, cells: int, measure: str, cpus: frozenset[int] | No
     """Pooled cells as framed numbers."""
     lines = [i for i, cpu in enumerate(pooled.cpus) if cpus is None or cpu in cpus]
     values, states = pooled.values[lines], pooled.states[lines]
-    scaled = np.minimum(values.astype(np.int32) * FULL // 1000, FULL)
-    # A value above zero is drawn, however small.
-    scaled = np.where((values > 0) & (scaled == 0), 1, scaled)
     header: CoresHeader = {
         "since": ms(pooled.window.since),
         "until": ms(pooled.window.until),
@@ -109,30 +108,32 @@ def _heatmap(pooled: Pooled, cells: int, measure: str, cpus: frozenset[int] | No
         "measure": measure,
         "full": FULL,
         "unrecorded": UNRECORDED,
-        "states": list(STATES),
+        "states": list(CELL_STATES),
+        "weights": weights_of(measure),
     }
-    arrays = (np.where(values == GAP, UNRECORDED, scaled), np.where(states == GAP, UNRECORDED, states))
-    return framed(header, *(array.astype(np.uint8).tobytes() for array in arrays))
+    numbers = np.where(values == GAP, UNRECORDED, values.astype(np.int32)).astype("<u2")
+    return framed(header, numbers.tobytes(), np.where(states == GAP, 0, states).astype(np.uint8).tobytes())
 
 
 def pool_measure(handle: RecordingHandle, window: Window, cells: int, measure: str) -> Pooled:
     """A measure of the cpu table."""
-    recording = handle.recording()
-    if window.nanos < cells * NANOS:
-        grid = recording.cores(window, cells, measure)
+    if window.nanos < cells * NANOS and measure not in UNUSUAL_MEASURES:
+        grid = handle.recording().cores(window, cells, measure)
         values = np.where(grid.values == GAP, GAP, np.minimum(grid.values, MOST_PERMILLE)).astype(np.int16)
         return Pooled(grid.window, grid.cpus, values, grid.dominant.astype(np.int16))
-    load = partial(_measured, measure=measure, columns=columns_for(measure))
-    return _pool(handle.cache.get(recording.holding(window), measure, load), window, cells)
+    return pool_seconds(_pieces(handle, window, measure), window, cells)
 
 
-def _measured(segment: Segment, measure: str, columns: list[str]) -> Piece | None:
-    if measure == OVERVIEW_MEASURE and segment.sealed:
-        overview = read_overview(segment.path, segment.name)
-        if overview is not None:
-            return overview
-    rows = read_available(segment, Request("cpu", None, columns))
-    return None if rows is None else seconds_of(segment.name, rows, measure)
+def _pieces(handle: RecordingHandle, window: Window, measure: str) -> Sequence[Piece | None]:
+    """The seconds of a measure in the segments of a window."""
+    recording = handle.recording()
+    held = [] if window.empty else recording.holding(whole_seconds(window))
+    if measure not in UNUSUAL_MEASURES:
+        return without_overlaps(
+            handle.cache.get(held, measure, partial(read_piece, measure=measure, read=read_available))
+        )
+    segments = with_normal(recording.segments, held)
+    return unusual_seconds(handle.cache.get(segments, HELD, partial(read_held, read=read_available)), measure)
 
 
 def _matching(segment: Segment, recording: Recording, wanted: ProfileFilter, min_cores: int) -> Piece | None:
@@ -153,7 +154,7 @@ def _matching(segment: Segment, recording: Recording, wanted: ProfileFilter, min
 def _exact_samples(recording: Recording, window: Window, cells: int, wanted: ProfileFilter) -> Pooled:
     """Cells of less than a second, from the samples themselves."""
     if window.empty:
-        return _split(window, np.zeros((0, cells), np.int16))
+        return split_scores(window, np.zeros((0, cells), np.int16))
     found = moments_of_samples(recording.samples(window, wanted, ["cpu", "weight_us"]))
     cores = max(recording.facts.cores, int(found.cpus.max(initial=-1)) + 1)
     place = found.cpus * cells + (found.walls - window.since) * cells // window.nanos
@@ -162,7 +163,7 @@ def _exact_samples(recording: Recording, window: Window, cells: int, wanted: Pro
     for gap in recording.gaps(window):
         first, last = ((edge - window.since) * cells // window.nanos for edge in (gap.since, gap.until))
         scores[:, first:last] = GAP
-    return _split(window, scores)
+    return split_scores(window, scores)
 
 
 def _permille(taken_us: npt.NDArray[Any], nanos: float) -> Scores:
@@ -187,73 +188,38 @@ def _of_recorded_cores(found: Pooled, recorded: Pooled) -> Pooled:
     return Pooled(found.window, cpus, values, np.where(values == GAP, GAP, 0).astype(np.int16))
 
 
-def _pool(pieces: list[Piece | None], window: Window, cells: int) -> Pooled:
-    """The greatest second of each cell; a second counts in the cell in which it begins."""
-    known = [piece for piece in pieces if piece is not None]
-    pooled = np.full((max((len(piece.scores) for piece in known), default=0), cells), GAP, np.int16)
-    for piece in _join(known):
-        begin = (piece.first + np.arange(piece.scores.shape[1], dtype=np.int64)) * NANOS - window.since
-        inside = (begin > -NANOS) & (begin < window.nanos)
-        if not inside.any():
-            continue
-        # In milliseconds: months in thousands of cells stay within 64 bits.
-        cell = np.clip(begin[inside] // MILLIS * cells // (window.nanos // MILLIS), 0, cells - 1)
-        starts = np.flatnonzero(np.diff(cell, prepend=-1))
-        greatest = np.maximum.reduceat(piece.scores[:, inside], starts, axis=1)
-        lines, where = len(piece.scores), cell[starts]
-        pooled[:lines, where] = np.maximum(pooled[:lines, where], greatest)
-    return _split(window, pooled)
-
-
-def _join(pieces: list[Piece]) -> list[Piece]:
-    """Many pieces as one, which is pooled several times as fast; as they are where that would be mostly empty."""
-    if len(pieces) < _MANY:
-        return pieces
-    first = min(piece.first for piece in pieces)
-    last = max(piece.first + piece.scores.shape[1] for piece in pieces)
-    if last - first > _MAX_SPARSE * sum(piece.scores.shape[1] for piece in pieces):
-        return pieces
-    scores = np.full((max(len(piece.scores) for piece in pieces), last - first), GAP, np.int16)
-    for piece in pieces:
-        cores, seconds = piece.scores.shape
-        place = scores[:cores, piece.first - first : piece.first - first + seconds]
-        np.maximum(place, piece.scores, out=place)
-    return [Piece(first, scores)]
-
-
-def _split(window: Window, scores: Scores) -> Pooled:
-    seen = np.flatnonzero((scores != GAP).any(axis=1))
-    scores = scores[seen]
-    gaps = scores == GAP
-    values, states = (np.where(gaps, GAP, part) for part in (scores >> STATE_BITS, scores & ((1 << STATE_BITS) - 1)))
-    return Pooled(window, seen.tolist(), values.astype(np.int16), states.astype(np.int16))
-
-
 def cell(handle: RecordingHandle, params: CellParams) -> Reply:
-    """One cell of the heatmap: all states of its worst second, and the threads that ran then."""
+    """One cell of the heatmap: its value and the state that has it, all states of the second that gave it, and the
+    threads that ran then."""
     recording, window = handle.recording(), handle.window(params.at, params.at + params.span)
-    reaching = Window(window.since - LONGEST_ROW_NS, window.until)
-    rows = recording.read("cpu", reaching, [*columns_for("wait"), "wall"], [params.cpu])
-    starts, lengths = rows.column("wall").to_numpy(), rows.column("span_ms").to_numpy().astype(np.int64) * MILLIS
-    rows = rows.filter(pa.array((starts + lengths > window.since) & (starts < window.until)))
     shape: CellShape = {
         "cpu": params.cpu,
         "since": ms(window.since),
         "until": ms(window.until),
+        "value": None,
+        "state": None,
         "states": [],
         "wait_ns": None,
         "top": [],
         "samples": 0,
     }
-    if not rows.num_rows:
+    found = _cell_value(handle, window, params)
+    if found is None:
         return json_reply(shape)
-    worst = rows.slice(int(np.argmax(_measure_of(rows, params.measure))), 1).to_pylist()[0]
-    second = Window(worst["wall"], worst["wall"] + max(1, worst["span_ms"]) * MILLIS)
+    within, shape["value"], state = found
+    shape["state"] = CELL_STATES[state]
+    measure = HELD if params.measure in UNUSUAL_MEASURES else params.measure
+    reaching = Window(within.since - LONGEST_ROW_NS, within.until)
+    rows = recording.read("cpu", reaching, [*columns_for("wait"), "wall"], [params.cpu])
+    row = greatest_row(rows, measure, within)
+    if row is None:
+        return json_reply(shape)
+    worst, second = rows.slice(row, 1).to_pylist()[0], row_window(rows, row)
     ran: Counter[tuple[str, int]] = Counter()
     for _, samples in recording.samples(second, ProfileFilter(frozenset([params.cpu])), ["pid", "comm", "weight_us"]):
         shape["samples"] += samples.num_rows
-        for row in samples.to_pylist():
-            ran[row["comm"], row["pid"]] += row["weight_us"]
+        for each in samples.to_pylist():
+            ran[each["comm"], each["pid"]] += each["weight_us"]
     states = {state: worst[state] + (worst["nice"] if state == "user" else 0) for state in STATES}
     shape["since"], shape["until"] = ms(second.since), ms(second.until)
     shape["states"] = [{"name": name, "permille": value} for name, value in states.items()]
@@ -265,10 +231,19 @@ def cell(handle: RecordingHandle, params: CellParams) -> Reply:
     return json_reply(shape)
 
 
-def _measure_of(rows: pa.Table, measure: str) -> Any:
-    numbers = {name: pc.fill_null(rows.column(name), 0).to_numpy().astype(np.int64) for name in rows.schema.names}
-    if measure == "busy":
-        return 1000 - numbers["idle"] - numbers["iowait"]
-    if measure == "wait":
-        return numbers["wait_ns"]
-    return numbers[measure] + (numbers["nice"] if measure == "user" else 0)
+def _cell_value(handle: RecordingHandle, window: Window, params: CellParams) -> tuple[Window, int, int] | None:
+    """Where the value of a cell was taken, the value, and its state: what `cores` has for the same cell."""
+    if window.empty:
+        return None
+    if window.nanos < NANOS and params.measure not in UNUSUAL_MEASURES:
+        grid = handle.recording().cores(window, 1, params.measure)
+        line = grid.cpus.index(params.cpu) if params.cpu in grid.cpus else None
+        if line is None or grid.values[line, 0] == GAP:
+            return None
+        return window, min(int(grid.values[line, 0]), MOST_PERMILLE), int(grid.dominant[line, 0])
+    first = window.since <= handle.span().since
+    found = strongest_second(_pieces(handle, window, params.measure), params.cpu, window, first=first)
+    if found is None:
+        return None
+    second, value, state = found
+    return Window(second * NANOS, (second + 1) * NANOS), value, state
