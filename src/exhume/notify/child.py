@@ -11,11 +11,10 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from exhume.model.isolation import isolated_environment
-from exhume.model.process import usual_priority
+from exhume.model.process import first_to_end, usual_priority
 
 # Of the output this much is kept; what is beyond is read and dropped, so that the child doesn't block.
 KEPT_BYTES = 4 << 20
@@ -81,12 +80,9 @@ def child_environment() -> dict[str, str]:
 
 def _lower(pid: int) -> None:
     """The recorder's own priority is not for its children. A lower one than usual is not either: an oversubscribed node
-    is to be diagnosed too, and at load 48 on two cores a child at nice 10 got less than a second of CPU in 35. Where
-    memory runs out (a pod's limit among them), the kernel is to end the child and not the recorder (mm/oom_kill.c,
-    oom_badness)."""
+    is to be diagnosed too, and at load 48 on two cores a child at nice 10 got less than a second of CPU in 35."""
     usual_priority(pid)
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
+    first_to_end(pid)
 
 
 def _converse(process: "subprocess.Popen[bytes]", data: bytes, deadline: float, cancel: Cancel) -> ChildResult:

@@ -19,7 +19,7 @@ from exhume.model.isolation import isolated_python
 from exhume.model.process import usual_priority
 from exhume.model.tables import DYING_CGROUPS, INCIDENT, Columns, Losses
 from exhume.notify.child import Cancel, child_environment, run_child
-from exhume.notify.limits import DIAGNOSES, DIAGNOSIS_EVERY_S, ReportLimits, TokenBucket
+from exhume.notify.limits import DIAGNOSES, DIAGNOSIS_EVERY_S, DiagnosisPace, ReportLimits, TokenBucket
 from exhume.notify.report import Mark, Report, Sink
 
 _log = logging.getLogger(__name__)
@@ -78,6 +78,7 @@ class Notifier:
         *,
         settle_s: float = SETTLE_S,
         second_look_s: float = SECOND_LOOK_S,
+        pace: DiagnosisPace | None = None,
     ) -> None:
         self._node, self._sinks, self._diagnose = node, sinks, diagnose
         self._settle_s, self._second_look_s = settle_s, second_look_s
@@ -86,7 +87,7 @@ class Notifier:
         self._stop = threading.Event()
         # Called with the cause of each incident that was diagnosed, in the thread of the notifier.
         self.on_cause: Callable[[str], None] = lambda cause: None
-        self._limits = ReportLimits()
+        self._limits, self._pace = ReportLimits(), pace or DiagnosisPace()
         self._diagnoses = TokenBucket(DIAGNOSES, DIAGNOSIS_EVERY_S)
         self._thread = threading.Thread(target=self._run, name="notify-incidents", daemon=True)
 
@@ -120,6 +121,9 @@ class Notifier:
                 return
             self._arrived.clear()
             for marks in apart(self._taken()):
+                if not self._pace.due(_places(marks), time.monotonic()):
+                    self._count(marks)
+                    continue
                 if self._stop.wait(self._diagnoses.wait_s(time.monotonic())):
                     return
                 self._diagnoses.take(time.monotonic())
@@ -142,16 +146,28 @@ class Notifier:
             return
         if report.diagnosis:
             self.on_cause(report.cause)
+            self._pace.diagnosed(_places(marks), report.cause, time.monotonic())
         repeats = self._limits.admit(report.cause, time.monotonic())
         for sink in self._sinks:
             if repeats is not None or not sink.limited:
                 sink.deliver(replace(report, repeats=repeats or 0))
+
+    def _count(self, marks: tuple[Mark, ...]) -> None:
+        """Trouble that was diagnosed goes on."""
+        for cause in {self._pace.cause_of(mark.trigger) for mark in marks}:
+            if cause is not None:
+                self._limits.repeat(cause, time.monotonic())
 
     def _judged(self, marks: tuple[Mark, ...]) -> Report:
         diagnosis, problem = self._diagnose(marks[0], self._stop)
         if problem and not self._stop.is_set():
             _log.warning("an incident was not diagnosed: %s", problem)
         return Report(self._node, marks, diagnosis, problem)
+
+
+def _places(marks: Sequence[Mark]) -> list[tuple[str, object]]:
+    """The trigger of each mark, with its core or device."""
+    return [(mark.trigger, mark.device if mark.cpu is None else mark.cpu) for mark in marks]
 
 
 def apart(marks: Sequence[Mark]) -> list[tuple[Mark, ...]]:

@@ -1,6 +1,7 @@
 """Rate limits of notifications: one of each cause in a while, and a bound on all of them together."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 # A cause that comes again is the same trouble until it has been quiet for this long; long ones are repeated this often.
 QUIET_S = 300.0
@@ -9,6 +10,8 @@ REMINDER_S = 3600.0
 MOST, WITHIN_S = 6, 600.0
 # Diagnoses: each takes a second of CPU or more.
 DIAGNOSES, DIAGNOSIS_EVERY_S = 3, 60.0
+# Cores and devices that are looked at one by one while a trigger goes on: on a large node it may wander over all.
+MOST_PLACES = 3
 
 
 class TokenBucket:
@@ -23,16 +26,73 @@ class TokenBucket:
         self._fill(now)
         return max(0.0, (1.0 - self._tokens) * self._refill_s)
 
-    def take(self, now: float) -> bool:
+    def take(self, now: float, amount: float = 1.0) -> bool:
+        """Whether there was so much left, which is taken then; of what is more than fits, all of it."""
         self._fill(now)
-        if self._tokens < 1.0:
+        amount = min(amount, float(self._capacity))
+        if self._tokens < amount:
             return False
-        self._tokens -= 1.0
+        self._tokens -= amount
         return True
 
     def _fill(self, now: float) -> None:
         self._tokens = min(float(self._capacity), self._tokens + max(0.0, now - self._at) / self._refill_s)
         self._at = now
+
+
+@dataclass(slots=True)
+class _Ongoing:
+    """A trigger that is marked again and again: what it was diagnosed as, when it was last marked, when the next
+    diagnosis is due, and where it was looked at."""
+
+    cause: str
+    seen: float
+    pause_s: float
+    due: float
+    places: set[object] = field(default_factory=set)
+
+
+class DiagnosisPace:
+    """Decides which marks are diagnosed. Trouble that goes on has the same cause each time: it is diagnosed again after
+    a pause, and each pause is twice as long as the last. What is new is diagnosed at once: another trigger, another
+    core or device, and what was quiet for a while. Marks are given by their trigger and place; times are monotonic
+    seconds."""
+
+    def __init__(self, first_s: float = DIAGNOSIS_EVERY_S, longest_s: float = REMINDER_S) -> None:
+        self._first_s, self._longest_s = first_s, longest_s
+        self._ongoing: dict[str, _Ongoing] = {}
+
+    def due(self, marks: Iterable[tuple[str, object]], now: float) -> bool:
+        """Whether to diagnose these marks, which were made now."""
+        # Each is noted, also where the first decides.
+        found = [self._is_due(trigger, place, now) for trigger, place in marks]
+        return any(found)
+
+    def _is_due(self, trigger: str, place: object, now: float) -> bool:
+        known = self._ongoing.get(trigger)
+        if known is None:
+            return True
+        if now - known.seen >= QUIET_S:
+            del self._ongoing[trigger]
+            return True
+        known.seen = now
+        return now >= known.due or (place not in known.places and len(known.places) < MOST_PLACES)
+
+    def diagnosed(self, marks: Iterable[tuple[str, object]], cause: str, now: float) -> None:
+        """Take in what marks were diagnosed as."""
+        for trigger, place in marks:
+            known = self._ongoing.get(trigger)
+            if known is None or known.cause != cause:
+                known = self._ongoing[trigger] = _Ongoing(cause, now, self._first_s, now + self._first_s)
+            elif now >= known.due:
+                known.pause_s = min(2 * known.pause_s, self._longest_s)
+                known.due = now + known.pause_s
+            known.places.add(place)
+
+    def cause_of(self, trigger: str) -> str | None:
+        """What a trigger that goes on was last diagnosed as."""
+        known = self._ongoing.get(trigger)
+        return known.cause if known is not None else None
 
 
 @dataclass(slots=True)
@@ -67,6 +127,13 @@ class ReportLimits:
         repeats = episode.repeats if episode is not None else 0
         self._episodes[cause] = _Episode(now, now)
         return repeats
+
+    def repeat(self, cause: str, now: float) -> None:
+        """Count a cause that goes on, without a report."""
+        episode = self._episodes.get(cause)
+        if episode is not None:
+            episode.seen = now
+        self._suppress(episode)
 
     def _suppress(self, episode: _Episode | None) -> None:
         self.suppressed += 1

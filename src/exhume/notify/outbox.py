@@ -28,12 +28,13 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """How an attempt ended: delivered, to be retried, or refused for good. `retry_after_s` is what the receiver asks
-    for, `problem` says in a sentence what went wrong."""
+    for, `problem` says in a sentence what went wrong, `code` is the receiver's answer, where it answered."""
 
     delivered: bool
     retry: bool = False
     problem: str = ""
     retry_after_s: float = 0.0
+    code: int | None = None
 
 
 class Backoff:

@@ -10,10 +10,14 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import asdict
 from email.message import Message
+from functools import lru_cache
 from http.client import HTTPException
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from exhume import __version__
+from exhume.model.settings import is_loopback
 from exhume.notify.outbox import Delivery
 
 TIMEOUT_S = 8.0
@@ -32,37 +36,81 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class Trust(NamedTuple):
+    """Whose certificates are accepted: those that an authority in a file signed, instead of those of the system.
+    `setting` is where a user names that file."""
+
+    ca_file: Path | None = None
+    setting: str = "SSL_CERT_FILE"
+
+
+SYSTEM = Trust()
+
+
+@lru_cache(maxsize=4)
+def _opener(ca_file: Path | None, changed: int, loopback: bool) -> urllib.request.OpenerDirector:
+    """Reading the authorities of the system takes 20 ms of CPU: once a process, and when a file `changed`."""
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+    if loopback:
+        # What is for this machine may be unencrypted: a proxy of the environment must not get it, and the token.
+        handlers.append(urllib.request.ProxyHandler({}))
+    context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+    return urllib.request.build_opener(*handlers, urllib.request.HTTPSHandler(context=context))
+
+
 def post(
     url: str,
     token: str | None,
     body: bytes,
     timeout_s: float = TIMEOUT_S,
     more_headers: Mapping[str, str] | None = None,
+    *,
+    trust: Trust = SYSTEM,
 ) -> Delivery:
-    """Post a body, as JSON unless the headers say otherwise; certificates are verified against the system's
-    authorities."""
+    """Post a body, as JSON unless the headers say otherwise. Certificates are verified, also the name in them, before
+    anything is sent."""
     headers = {"Content-Type": "application/json", "User-Agent": f"exhume/{__version__}", **(more_headers or {})}
     if token:
         headers["Authorization"] = f"Bearer {token}"
-    opener = urllib.request.build_opener(
-        _NoRedirect(), urllib.request.HTTPSHandler(context=ssl.create_default_context())
-    )
     try:
         request = urllib.request.Request(url, body, headers, method="POST")
+        changed = 0 if trust.ca_file is None else trust.ca_file.stat().st_mtime_ns
+        opener = _opener(trust.ca_file, changed, is_loopback(urlsplit(url).hostname or ""))
         with opener.open(request, timeout=timeout_s) as answer:
             answer.read(READ_BYTES)
-            return Delivery(True)
+            return Delivery(True, code=answer.status)
     except urllib.error.HTTPError as error:
         with error:
             retry = error.code in _RETRIED or error.code >= 500
-            problem = f"the receiver answered {error.code} {error.reason}"
-            return Delivery(False, retry=retry, problem=problem, retry_after_s=_retry_after(error.headers))
+            problem = f"the receiver answered {error.code} {error.reason}{_detail(error)}"
+            retry_after = _retry_after(error.headers)
+            return Delivery(False, retry=retry, problem=problem, retry_after_s=retry_after, code=error.code)
     except (OSError, HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        what = "its certificate is not valid" if isinstance(reason, ssl.SSLCertVerificationError) else "no connection"
-        return Delivery(False, retry=True, problem=f"{what}: {reason}")
+        return Delivery(False, retry=True, problem=_failure(reason, trust))
     except ValueError as error:
         return Delivery(False, problem=f"the request can't be made: {error}")
+
+
+def _failure(reason: object, trust: Trust) -> str:
+    """Why there was no answer. Certificates are verified during the handshake: nothing was sent then."""
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        remedy = f"name the authority that signed it with {trust.setting}"
+        return f"the receiver's certificate is not valid ({reason.verify_message}), nothing was sent; {remedy}"
+    if isinstance(reason, ssl.SSLError) and trust.ca_file is not None and reason.library in ("X509", "PEM"):
+        return f"{trust.ca_file} is not a file of certificates (PEM); see {trust.setting}"
+    if isinstance(reason, FileNotFoundError) and trust.ca_file is not None:
+        return f"{trust.ca_file} does not exist; see {trust.setting}"
+    return f"no connection: {reason}"
+
+
+def _detail(error: urllib.error.HTTPError) -> str:
+    """What a hub says in the body of a refusal: `{"error": "..."}`."""
+    try:
+        said = json.loads(error.read(READ_BYTES))["error"]
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return ""
+    return f": {said[:300]}" if isinstance(said, str) and said.isprintable() else ""
 
 
 def _retry_after(headers: Message) -> float:

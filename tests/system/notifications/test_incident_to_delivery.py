@@ -3,35 +3,16 @@
 import json
 import os
 import secrets
-import threading
 import time
 from pathlib import Path
 
 import pytest
-from tests.kubernetes.pretend_api import PretendApi, serve
-from tests.notify.conftest import receiver
 from tests.parts import missing
 from tests.system.faults.recorder_process import RecorderProcess, until
 
-__all__ = ["receiver"]
-
 # paced: the line in the kernel log is an incident for every recorder of the host, and there are deadlines.
-pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.paced]
+pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.paced, pytest.mark.xdist_group("kernel_log")]
 WITHIN_S = 15.0
-
-
-@pytest.fixture
-def api(tmp_path, monkeypatch):
-    state = PretendApi()
-    state.add_node("node-7")
-    server = serve(state)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    monkeypatch.setenv("KUBECONFIG", str(state.kubeconfig(tmp_path / "kubeconfig")))
-    yield state
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 def test_within_seconds_everywhere(tmp_path, receiver, api):
@@ -56,6 +37,7 @@ def test_within_seconds_everywhere(tmp_path, receiver, api):
         until("the webhook", reported)
         until("the event", lambda: any(key[0] == "default" for key in api.events))
         took = time.monotonic() - began
+        print(f"\nfrom the line in the kernel log to condition, webhook and event: {took:.1f} s")
         until("the command", lambda: (tmp_path / "seen.json").exists() and (tmp_path / "seen.json").stat().st_size)
         (report, *_) = reported()
         assert report["node"] == "node-7" and report["diagnosis"]["version"] == 1
