@@ -50,7 +50,7 @@ def before(effect: Effect, value: float, count: int = 60) -> Series:
     return Series(effect, "live", 0, count * NANOS, (value,) * count, (1.0,) * count)
 
 
-@pytest.mark.alone
+@pytest.mark.paced
 def test_it_proves_what_it_can(exhume, tmp_path):
     """A storm of a million forks a second is surely over here, and no card timed out. Eight looks are the fewest that
     prove anything: where the machine was too busy for one of them, it has to look for longer."""

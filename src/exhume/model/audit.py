@@ -267,7 +267,8 @@ class Service:
     that its manager gave up on, how many starts were too many; `absent` are files that a unit that failed names and
     that are not there, with the setting that names each. `starts` are all the commands that start a unit, `directory`
     the one that they run in; `published` are the node's TCP ports that lead to a container;
-    `workload` is what keeps its pod alive, as kubectl names it (`deployment/web`)."""
+    `workload` is what keeps its pod alive, as kubectl names it (`deployment/web`); `earlier` are the names that it had
+    in the pods which its job made before."""
 
     manager: Manager
     id: str
@@ -304,6 +305,7 @@ class Service:
     directory: str | None = None
     published: tuple[int, ...] = ()
     workload: str | None = None
+    earlier: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

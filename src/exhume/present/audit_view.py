@@ -170,7 +170,7 @@ def _judged_json(judged: Judged, zone: tzinfo | None) -> dict[str, Any]:
 _SHAPES: Shapes = {
     Judged: Shape(omit=("service",)),
     Service: Shape(
-        omit=("enabled", "preset", "starts", "directory", "published"),
+        omit=("enabled", "preset", "starts", "directory", "published", "earlier"),
         rename={"age_s": "age_seconds", "fragment": "unit_file"},
     ),
     History: Shape(

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from exhume.collect.audit.facts import gather_facts
-from exhume.collect.containers.cri_services import cri_services
-from exhume.collect.containers.docker_services import docker_services
 from exhume.collect.containers.owner import Workload
+from exhume.collect.containers.services import container_services
 from exhume.collect.containers.unit_starts import unit_starts, with_their_units
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.units import read_services
@@ -76,22 +75,3 @@ def _looks(root: NodeRoot, hours: float, progress: Progress) -> list[tuple[Manag
     looks = [(Manager.SYSTEMD, read_services(root, hours, waiting))]
     progress("reading container runtimes", 0.5)
     return [*looks, *container_services(root, hours)]
-
-
-def container_services(root: NodeRoot, hours: float = 24.0) -> list[tuple[Manager, ServiceList]]:
-    """Of Docker, Podman and every CRI runtime that has a socket here."""
-    docker, podman = root.docker, root.podman
-    # Where Podman stands in for Docker both names lead to one socket.
-    if docker is not None and podman is not None and docker.resolve() == podman.resolve():
-        docker = None
-    found: list[tuple[Manager, ServiceList]] = [
-        (Manager.CRI, cri_services(socket, root=root, hours=hours)) for socket in root.cri
-    ]
-    pods = {service.pod for _, seen in found for service in seen.services}
-    for manager, socket in ((Manager.DOCKER, docker), (Manager.PODMAN, podman)):
-        if socket is not None and socket.exists():
-            seen = docker_services(socket, manager, host=root.host, hours=hours)
-            # Behind dockershim or cri-dockerd both have the containers of pods.
-            own = [service for service in seen.services if service.pod is None or service.pod not in pods]
-            found.append((manager, ServiceList(own, seen.blind_spots)))
-    return sorted(found, key=lambda each: each[0] is Manager.CRI)

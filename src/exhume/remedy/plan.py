@@ -210,6 +210,8 @@ def summary_of(resolved: Resolved, steps: tuple[Step, ...]) -> str:
     if not steps and resolved.not_included:
         few = count(len(resolved.not_included), "service is", "services are")
         return f"Nothing is done unless it is named: {few} in trouble and not needed, but only as it never worked."
+    if not steps and resolved.target == EVERYTHING:
+        return "There is nothing to do: nothing is in trouble that is not needed."
     if not steps:
         return f"There is nothing to do about {resolved.target}."
     if not automatic:

@@ -158,6 +158,14 @@ def test_a_target_means_one_container_of_its_manager():
     assert manager_of("systemd:x") is None and manager_of("a.service") is None
 
 
+def test_an_earlier_pod_of_a_job_means_the_job():
+    """Between an audit and a plan it may have made another pod."""
+    job = {"pod": "prod/import-b", "workload": "job/import", "earlier": ("prod/import-a/run",)}
+    rows = [judged(Service(Manager.CRI, ID, "prod/import-b/run", **job))]
+    for target in ("cri:prod/import-a/run", "cri:prod/import-b/run"):
+        assert choose(target, rows, Controls()).service.id == ID
+
+
 def test_without_a_target_it_is_what_is_in_trouble_and_not_needed():
     rows = (
         judged(Service(Manager.DOCKER, ID, "loops"), Needed.NO, Trait.CRASH_LOOP),

@@ -35,7 +35,7 @@ from exhume.remedy.services.refusals import Surroundings
 from exhume.remedy.services.steps import Selection
 from exhume.remedy.verify.restarts import NodeRestarts
 
-pytestmark = [pytest.mark.xdist_group("cgroups"), pytest.mark.root]
+pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.root]
 IMAGE = "plain.test/fixing:1"
 CRASHES = "echo no credentials; exit 7"
 # A first process that heeds SIGTERM.

@@ -1,19 +1,23 @@
 """What is measured before a fix, from a recording and live, and that it survives the ledger."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.diagnose.scenes import Scene, at
 
 from exhume.model.audit import History
+from exhume.model.clock import NANOS
 from exhume.model.errors import ExhumeError
 from exhume.model.remedy import Effect, Measure
 from exhume.procfs.host import Host
+from exhume.remedy.verify import observe
 from exhume.remedy.verify.measures import MEASURES, promised
 from exhume.remedy.verify.observe import LiveSampler, Recorded, belongs
 from exhume.remedy.verify.proof import Baseline, take_baseline
@@ -220,6 +224,28 @@ def test_the_live_sampler_sees_what_happens_here():
     assert 2.5 < forks.seconds < took
     # Light: it took next to nothing itself.
     assert (ended.user + ended.system) - (began.user + began.system) < 0.3
+
+
+class CostlyCounter:
+    """Counts zombies, and takes so much of a core for each count that a day's rest would be due."""
+
+    def __init__(self, host: Host) -> None:
+        self.note = ""
+
+    def count(self) -> int:
+        return 7
+
+
+@pytest.mark.slow
+def test_a_watch_has_enough_counts_however_costly_they_are(monkeypatch):
+    costs = itertools.count(0, 432 * NANOS)
+    monkeypatch.setattr(observe, "ZombieCounter", CostlyCounter)
+    monkeypatch.setattr(observe.time, "thread_time_ns", lambda: next(costs))
+    effect = Effect(Measure.ZOMBIES, "fall")
+    with closing(LiveSampler(Host(), [effect])) as sampler:
+        assert sampler.watch(5.0)
+        (series,) = sampler.observed()
+    assert len(series.values) >= 3 and set(series.values) == {7.0}
 
 
 def processes_started() -> int:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.parts import sampled
 
 from exhume.model.audit import History
 from exhume.model.clock import NANOS
@@ -76,7 +77,7 @@ PROCESSES = {
 }
 
 
-@pytest.mark.parametrize("name", list(PROCESSES))
+@pytest.mark.parametrize("name", sampled(PROCESSES))
 def test_what_goes_on_is_hardly_ever_taken_for_better(name):
     rng = np.random.default_rng(11)
     tries, wrong = 150, 0

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.schema_check import check_output
 
 from exhume.lab.zombies import ZombieLab, make_zombies
 from exhume.model.errors import LabError
@@ -52,6 +53,10 @@ class Fix:
         assert (step["id"], step["mark"]) == ("free-zombies", "done")
         return step["details"]
 
+    def listed(self) -> list[dict]:
+        """The fixes of the ledger, the newest first."""
+        return self._run("list", "--work-dir", str(self.work_dir))["fixes"]
+
     def rollback(self) -> dict:
         return self._run("rollback", "--work-dir", str(self.work_dir))
 
@@ -67,6 +72,7 @@ class Fix:
     def _run(self, *args: str, code: int = 0) -> dict:
         done = subprocess.run(self._command(*args, "--json"), capture_output=True, text=True, check=False, timeout=600)
         assert done.returncode == code, done.stderr
+        check_output(("fix", *args, "--json"), done.stdout)
         return json.loads(done.stdout)
 
     def _command(self, *args: str) -> list[str]:

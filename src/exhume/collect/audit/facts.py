@@ -4,7 +4,6 @@ dpkg's database; of others nothing is said."""
 
 import contextlib
 import os
-import platform
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -37,11 +36,8 @@ def gather_facts(root: NodeRoot, services: Sequence[Service], requested: Mapping
     }
     if files and not packages:
         unseen.append("which package owns a unit is not known: there is no database of dpkg")
-    name = platform.node()
-    if not root.is_here:
-        name = root.text("/etc/hostname", 256).strip() or name
     now = SystemClock().wall_ns()
-    return NodeFacts(name, now, first_boot(root), files, links, answers, uses, packages, tuple(unseen))
+    return NodeFacts(root.node_name, now, first_boot(root), files, links, answers, uses, packages, tuple(unseen))
 
 
 def first_boot(root: NodeRoot) -> FirstBoot | None:

@@ -74,8 +74,8 @@ def choose(target: str, judged: Sequence[Judged], controls: Controls) -> Selecti
     name = target.partition(":")[2]
     fitting: dict[str, Judged] = {}
     for each in judged:
-        id_ = each.service.id
-        named = name in (each.service.name, id_) or (len(name) >= _SHORT_ID and id_.startswith(name))
+        id_, names = each.service.id, (each.service.name, *each.service.earlier)
+        named = name in (*names, id_) or (len(name) >= _SHORT_ID and id_.startswith(name))
         if each.service.manager is manager and named:
             fitting.setdefault(id_, each)
     if not fitting:

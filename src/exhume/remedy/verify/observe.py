@@ -32,8 +32,11 @@ _KERNEL = ("system", "irq", "softirq")
 _STARTS = ("unit-restarted", "container-start")
 # A tick of the recorder that came late is still one observation; what lies further apart is a gap.
 _LONGEST_S = 60.0
-# Counting zombies walks the cgroups of v1: where that takes long, it is done more rarely (a part in so many).
+# Counting zombies walks the cgroups of v1: where that takes long, it is done more rarely (a part in so many), but never
+# so rarely that a watch has too few counts to compare (three, in judge.py).
 _REST_PER_COST = 200
+_COUNTS_PER_WATCH = 5
+_FOREVER_NS = 1 << 62
 _ZOMBIES = (Measure.ZOMBIES, Measure.ZOMBIE_GROWTH)
 
 Array = npt.NDArray[Any]
@@ -229,7 +232,7 @@ class LiveSampler:
         self._values: dict[Effect, list[tuple[float, float]]] = {effect: [] for effect in effects}
         self._missing: dict[Effect, str] = {}
         self._sources: dict[str, Source] = {}
-        self._next_count = 0
+        self._next_count, self._longest_rest = 0, _FOREVER_NS
         # When restarts and zombies were counted last, and how many there were.
         self._counted: dict[Effect, tuple[int, int]] = {}
         self._zombies = ZombieCounter(host) if any(effect.measure in _ZOMBIES for effect in effects) else None
@@ -284,7 +287,8 @@ class LiveSampler:
         if self._zombies is not None and now >= self._next_count:
             began = time.thread_time_ns()
             zombies, at = self._zombies.count(), self._clock.monotonic_ns()
-            self._next_count = now + (time.thread_time_ns() - began) * _REST_PER_COST
+            rest = (time.thread_time_ns() - began) * _REST_PER_COST
+            self._next_count = now + min(rest, self._longest_rest)
         for effect, values in self._values.items():
             restarts = effect.measure is Measure.RESTARTS
             count = self._restarts.count(effect.subject) if restarts and self._restarts is not None else None
@@ -302,6 +306,8 @@ class LiveSampler:
 
     def watch(self, seconds: float, stop: Stop | None = None, progress: Progress | None = None) -> bool:
         """Tick each second for so long; False when a stop was requested before that."""
+        self._longest_rest = int(seconds * NANOS / _COUNTS_PER_WATCH)
+        self._next_count = min(self._next_count, self._last + self._longest_rest)
         began = time.monotonic()
         ticks = max(1, math.ceil(seconds))
         for number in range(1, ticks + 1):

@@ -162,6 +162,9 @@ def verify(
             f"nothing was measured before fix {fix.id}, so nothing can be proved; name a recording of that time "
             "with --dir"
         )
+    if recording is not None:
+        # On a starved node the time before took long to read: what was recorded meanwhile shows that it goes on.
+        recording.refresh()
     after = _recent(recording, effects, clock.wall_ns(), seconds, ended)
     left, whole = seconds - min((each.seconds for each in after), default=0.0), True
     if left >= _WORTH_S or not after:
@@ -170,7 +173,8 @@ def verify(
             live = sampler.observed()
         if recording is not None and after:
             recording.refresh()
-            after = _recent(recording, effects, clock.wall_ns(), seconds, ended)
+            # A recorder that stopped meanwhile does not take back what it recorded.
+            after = _recent(recording, effects, clock.wall_ns(), seconds, ended) or after
         after = [max(pair, key=lambda each: each.seconds) for pair in zip(live, after or live, strict=True)]
     if restarts is not None:
         after = [

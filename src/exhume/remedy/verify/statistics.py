@@ -76,14 +76,15 @@ def _binomial_cdf(count: int, trials: int, p: float) -> float:
         return 1.0 if p <= 0.0 else 0.0
     if trials > _MOST_COUNTS:
         count, trials = round(count * _MOST_COUNTS / trials), _MOST_COUNTS
-    logs = _log_factorials(trials)
+    logs = log_factorials(trials)
     k = np.arange(count + 1)
     terms = logs[trials] - logs[k] - logs[trials - k] + k * math.log(p) + (trials - k) * math.log1p(-p)
     return min(1.0, float(np.exp(terms).sum()))
 
 
 @lru_cache(maxsize=8)
-def _log_factorials(most: int) -> Floats:
+def log_factorials(most: int) -> Floats:
+    """log(n!) of 0 to `most`."""
     return np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, most + 1)))))
 
 
