@@ -10,7 +10,8 @@ _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of a mount table. `device` is (major, minor), `root` the part of the file system that is shown."""
+    """One line of a mount table. `device` is (major, minor), `root` the part of the file system that is shown;
+    `options` are those of the file system, `flags` those of this mount of it (ro, noatime)."""
 
     device: tuple[int, int]
     root: str
@@ -18,6 +19,7 @@ class Mount:
     kind: str
     source: str
     options: frozenset[str]
+    flags: frozenset[str] = frozenset()
 
     def option(self, name: str) -> str | None:
         """The value of an option `name=value` of the file system."""
@@ -49,7 +51,8 @@ def _parse(line: bytes) -> Mount | None:
         return None
     root, point, source = (_unescape(text) for text in (fields[3], fields[4], kind[1]))
     options = frozenset(_unescape(kind[2]).split(","))
-    return Mount((int(major), int(minor)), root, point, os.fsdecode(kind[0]), source, options)
+    flags = frozenset(_unescape(fields[5]).split(",")) if len(fields) > 5 else frozenset()
+    return Mount((int(major), int(minor)), root, point, os.fsdecode(kind[0]), source, options, flags)
 
 
 def _unescape(text: bytes) -> str:

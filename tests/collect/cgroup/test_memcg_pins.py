@@ -6,6 +6,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from tests.collect.fake_node import FakeNode
 from tests.page_removals import Removals, traced_removals
 from tests.parts import missing
 
-from exhume.collect.cgroup import pins
+from exhume.collect.cgroup import candidates, pins
+from exhume.collect.cgroup.candidates import Candidate, SearchLimit
 from exhume.collect.cgroup.census import take_census
 from exhume.collect.cgroup.pages import PAGE, PageReader, cached_pages, cached_runs
 from exhume.collect.cgroup.pins import classify, likely_pins
@@ -143,6 +146,76 @@ def test_a_search_without_time_says_that_it_is_not_complete(work: Path) -> None:
     with make_zombies(20, "tmpfs", work=work) as lab:
         report = likely_pins(HOST, [parent_of(lab)], seconds=0.0)
     assert any("out of time" in spot for spot in report.blind_spots)
+
+
+class Clock:
+    """Time that passes only where a test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        for module in (pins, candidates):
+            monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+@pytest.mark.parametrize(
+    ("file_s", "looked_at"),
+    [
+        pytest.param(0.0005, 16_000, id="usual"),
+        pytest.param(0.01, 2048, id="slow"),
+        pytest.param(0.1, 480, id="starved"),
+    ],
+)
+def test_a_search_on_a_slow_node_goes_on_until_enough_was_looked_at(
+    file_s: float, looked_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    search = pins._Search(
+        cast("PageReader", SimpleNamespace(look=lambda suspects: [])),
+        [ParentResidual("/nowhere", 1, None, file_bytes=PAGE)],
+        SearchLimit(8.0, pins._LEAST_FILES),
+        lambda share: None,
+    )
+
+    def add(self: pins._Search, candidate: Candidate) -> None:
+        clock.now += file_s
+        self.looked_at += 1
+
+    monkeypatch.setattr(pins._Search, "_add", add)
+    assert not search.through(Candidate(str(number), "") for number in range(100_000))
+    assert search.looked_at == pytest.approx(looked_at, rel=0.01)
+    assert search.blind_spots()
+
+
+def test_the_share_of_a_search_that_is_over_only_rises(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    limit = SearchLimit(5.0, 100)
+    shares = []
+    for done in range(200):
+        clock.now += 0.1
+        shares.append(limit.share(done))
+        assert (shares[-1] == 1.0) >= limit.reached(done)
+    assert shares == sorted(shares) and shares[0] < 0.05 and shares[-1] == 1.0
+
+
+def test_a_large_file_system_does_not_keep_others_from_being_looked_at(node: FakeNode) -> None:
+    # Not below /dev, whose file systems are not looked at, and where the files of other tests may be.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        shown = shown_of_three_file_systems(node, Path(directory))
+    assert len(shown) == len(set(shown)) == 1103
+    last = max(number for number, path in enumerate(shown) if "small" in path)
+    assert last < 3 * 100
+
+
+def shown_of_three_file_systems(node: FakeNode, directory: Path) -> list[str]:
+    lines = []
+    for name, files in (("a-large", 1000), ("b-small", 3), ("c-small", 100)):
+        (directory / name).mkdir()
+        for number in range(files):
+            (directory / name / str(number)).touch()
+        lines.append(f"36 35 98:{len(lines)} / {directory}/{name} rw - ext4 /dev/{name} rw")
+    node.mounts(*lines)
+    places = candidates.candidates(node.host, [], candidates.ProcessFiles())
+    return [candidate.shown for place in places for candidate in place]
 
 
 @pytest.mark.root

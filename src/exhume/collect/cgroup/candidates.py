@@ -1,16 +1,18 @@
 """Where the files that pin zombies are looked for, the likeliest places first, and the processes that hold them.
 
 What takes least time comes first: files that processes have mapped, tmpfs, files that only a process leads to, block
-devices (their cached pages are filesystem metadata); then the places where containers and services write, and last
-whole file systems. Network and user-space file systems are left alone: a look at them may hang.
+devices (their cached pages are filesystem metadata); then what containers wrote, and last whole file systems, in turns,
+so that a large one does not keep the others from being looked at. Network and user-space file systems are left alone: a
+look at them may hang.
 """
 
 import os
 import stat
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 
 from exhume.model.text import count
@@ -24,6 +26,31 @@ FileKey = tuple[int, int]  # device and inode
 _DELETED = " (deleted)"
 # Files of the kernel's own tmpfs, which no path leads to.
 _NAMELESS = ("/memfd:", "/SYSV", "/dev/zero", "anon_inode:")
+# A node that is slow or starved has more time, up to so many times as much.
+_LONGER = 6
+# So many files of a place at a time.
+_TURN = 64
+# Processes that are looked at before the time for them may be over.
+_LEAST_PROCESSES = 256
+
+
+class SearchLimit:
+    """When a search is over: after so many seconds. Where little was looked at by then (fewer than `least`), the node
+    is slow or starved, and the search goes on for up to six times as long."""
+
+    def __init__(self, seconds: float, least: int) -> None:
+        self._began = time.monotonic()
+        self._seconds, self._least = seconds, least
+
+    def reached(self, done: int) -> bool:
+        """Whether it is over, when so many were looked at."""
+        elapsed = time.monotonic() - self._began
+        return elapsed > self._seconds and (done >= self._least or elapsed > _LONGER * self._seconds)
+
+    def share(self, done: int) -> float:
+        """Which part of it is over, from 0 to 1."""
+        elapsed = (time.monotonic() - self._began) / max(self._seconds, 1e-3)
+        return min(1.0, max(min(elapsed, done / self._least), elapsed / _LONGER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +74,15 @@ class ProcessFiles:
 
 
 def scan_processes(host: Host, seconds: float) -> ProcessFiles:
-    """Look at every process, for at most so many seconds; `unread` counts those that could not be looked at."""
+    """Look at every process, for at most so many seconds (see `SearchLimit`); `unread` counts those that could not be
+    looked at."""
     found = ProcessFiles()
-    deadline = time.monotonic() + seconds
+    limit = SearchLimit(seconds, _LEAST_PROCESSES)
     own = os.getpid()
-    for pid in _pids(host.proc):
+    for number, pid in enumerate(_pids(host.proc)):
         if pid == own:
             continue
-        if time.monotonic() > deadline:
+        if limit.reached(number):
             found.unread += 1
             continue
         _look_at(host.proc / str(pid), pid, found)
@@ -191,6 +219,17 @@ def candidates(host: Host, roots: Sequence[Path], processes: ProcessFiles) -> li
     ]
 
 
+def _in_turns(places: Iterable[Iterator[Candidate]]) -> Iterator[Candidate]:
+    """The files of several places, some of each at a time."""
+    pending = deque(places)
+    while pending:
+        place = pending.popleft()
+        files = list(islice(place, _TURN))
+        yield from files
+        if len(files) == _TURN:
+            pending.append(place)
+
+
 def blind_spots(host: Host, processes: ProcessFiles) -> list[str]:
     """What no candidate covers on this node."""
     mounts = read_mounts(host.proc / "self/mountinfo")
@@ -287,17 +326,17 @@ def _disk_files(host: Host, mounts: list[Mount]) -> Iterator[Iterator[Candidate]
             kept = disks.get(mount.device)
             if kept is None or len(mount.root) < len(kept.root):
                 disks[mount.device] = mount
-    for mount in disks.values():
-        upper = mount.option("upperdir")
-        if upper:
-            yield below(upper, upper)
+    uppers = [upper for mount in disks.values() if (upper := mount.option("upperdir"))]
+    yield _in_turns(below(upper, upper) for upper in uppers)
     # A container's own root is looked at as it is shown; others by what lies below them.
     shown = [mount for mount in disks.values() if mount.kind != "overlay" or mount.point == "/"]
     # Other file systems than the root's have a purpose of their own and come first; in the root's, the busy places.
+    places = []
     for mount in sorted(shown, key=lambda mount: (mount.point == "/", mount.point)):
-        for place in BUSY_PLACES if mount.point == "/" else ():
-            yield below(f"/{place}", f"/{place}", mount.kind != "overlay")
-        yield below(str(host.resolve(mount.point)), mount.point, mount.kind != "overlay")
+        seen = mount.kind != "overlay"
+        busy = [below(f"/{place}", f"/{place}", seen) for place in BUSY_PLACES] if mount.point == "/" else []
+        places.append(chain(*busy, below(str(host.resolve(mount.point)), mount.point, seen)))
+    yield _in_turns(places)
 
 
 def _detached_segments(host: Host) -> bool:

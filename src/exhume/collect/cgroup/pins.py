@@ -19,6 +19,7 @@ from exhume.collect.cgroup.candidates import (
     Candidate,
     FileKey,
     ProcessFiles,
+    SearchLimit,
     blind_spots,
     candidates,
     holders_of,
@@ -41,6 +42,8 @@ from exhume.procfs.host import Host
 
 Progress = Callable[[float], None]
 SECONDS = 8.0
+# A node at its usual speed looks at many times as many in that time.
+_LEAST_FILES = 2048
 _PROCESSES_SHARE = 0.25
 _SLICE = 256 << 20
 _LOOK_EVERY_S = 0.5
@@ -59,7 +62,7 @@ def likely_pins(
     seconds: float = SECONDS,
 ) -> PinReport:
     """The files that pin zombies below these parents. `roots` are directories to look in first; the search ends when
-    all that the parents miss is found, or after so many seconds."""
+    all that the parents miss is found, or after so many seconds (see `SearchLimit`)."""
     began = time.monotonic()
     if not parents:
         return PinReport()
@@ -70,8 +73,9 @@ def likely_pins(
             blind_spots=[f"the files that pin can't be found: {error.missing.reason}; {error.missing.remedy}"]
         )
     with reader:
+        limit = SearchLimit(seconds, _LEAST_FILES)
         processes = scan_processes(host, seconds * _PROCESSES_SHARE)
-        search = _Search(reader, parents, began + seconds, progress or (lambda _: None), began)
+        search = _Search(reader, parents, limit, progress or (lambda _: None))
         for place in candidates(host, roots, processes):
             if not search.through(place):
                 break
@@ -113,10 +117,10 @@ class _Search:
     """One run through the candidates, bounded by time."""
 
     def __init__(
-        self, reader: PageReader, parents: Sequence[ParentResidual], deadline: float, progress: Progress, began: float
+        self, reader: PageReader, parents: Sequence[ParentResidual], limit: SearchLimit, progress: Progress
     ) -> None:
         self._reader = reader
-        self._deadline, self._began, self._progress = deadline, began, progress
+        self._limit, self._progress = limit, progress
         self._by_inode = {inode: parent for parent in parents if (inode := _inode(parent.path)) is not None}
         self._suspects = np.array(sorted(self._by_inode), np.uint64)
         self._expected = {
@@ -132,7 +136,7 @@ class _Search:
         self._in_swap: list[_Found] = []
         self._closed_devices: list[str] = []
         self._out_of_time = False
-        self._looked = began
+        self._looked = time.monotonic()
         self.found: dict[FileKey, _Found] = {}
         self.looked_at = 0
 
@@ -150,12 +154,11 @@ class _Search:
     def through(self, files: Iterable[Candidate]) -> bool:
         """Look at all of these; False when there is no need, or no time, to look at more."""
         for candidate in files:
-            now = time.monotonic()
-            if now > self._deadline:
+            if self._limit.reached(self.looked_at):
                 self._out_of_time = True
                 break
             self._add(candidate)
-            if now > self._looked + _LOOK_EVERY_S:
+            if time.monotonic() > self._looked + _LOOK_EVERY_S:
                 self._look()
                 if self._complete():
                     break
@@ -219,7 +222,7 @@ class _Search:
                 self._look()
             if self._reader.add(len(self._owners), fd, offset, length, all_cached=device):
                 self._owners.append(found)
-            if time.monotonic() > self._deadline:
+            if self._limit.reached(self.looked_at):
                 self._out_of_time = True
                 return
 
@@ -229,8 +232,7 @@ class _Search:
             # mincore sees none of a device's pages: their blocks are up to date, but not they themselves.
             self._closed_devices.append("this kernel (before 6.5) has no cachestat")
         elif device:
-            limit = min(self._deadline, time.monotonic() + _DEVICE_S)
-            for offset, length in cached_runs(fd, size, limit):
+            for offset, length in cached_runs(fd, size, time.monotonic() + _DEVICE_S):
                 yield from ((at, min(_SLICE, offset + length - at)) for at in range(offset, offset + length, _SLICE))
         else:
             for offset in range(0, size, _SLICE):
@@ -245,9 +247,8 @@ class _Search:
             found = owners[piece.owner]
             found.resident += piece.resident if found.resident_by_look else 0
             self._take(found, piece)
-        spent = (self._looked - self._began) / max(self._deadline - self._began, 1e-3)
         known = 1 - self.missing_bytes() / self.expected_bytes if self.expected_bytes else 0.0
-        self._progress(min(1.0, max(spent, known)))
+        self._progress(max(self._limit.share(self.looked_at), known))
 
     def _take(self, found: _Found, piece: Piece) -> None:
         pages = len(piece.cgroups)
