@@ -12,10 +12,23 @@ from tests.lab.lab_program import until
 from tests.lab.lab_traces import memory_root
 
 from exhume.control.journal import FILE
-from exhume.lab.leftovers import Leftovers, NewPath, OwnCgroup, OwnMount, Process, clean, left_here, left_in
+from exhume.lab import leftovers as leftovers_module
+from exhume.lab.leftovers import (
+    Leftovers,
+    LoopImage,
+    NewPath,
+    OwnCgroup,
+    OwnMount,
+    Process,
+    ZombieCgroup,
+    clean,
+    left_here,
+    left_in,
+)
 from exhume.lab.mounts import mount_points
 from exhume.lab.programs.keeper import MARK, marked
 from exhume.model.errors import LabError
+from exhume.procfs.cgroup import CgroupCount
 
 
 def begin(work: Path, name: str = "run-1") -> Leftovers:
@@ -43,6 +56,52 @@ def test_changes_are_undone_the_last_first(tmp_path: Path) -> None:
         path.mkdir()
     assert leftovers.undo() == []
     assert not outer.exists()
+
+
+def test_cgroups_of_zombies_are_removed_after_all_that_holds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undone = []
+    for kind in (ZombieCgroup, OwnMount, LoopImage):
+        monkeypatch.setattr(kind, "undo", lambda self, used: undone.append(self.kind))
+    leftovers = begin(tmp_path)
+    # The number that were made is noted at the end.
+    leftovers.add(ZombieCgroup("/cgroup", "ext4", 7))
+    leftovers.add(LoopImage("/image"))
+    leftovers.add(OwnMount("/mount"))
+    leftovers.add(ZombieCgroup("/cgroup", "ext4", 7, 300))
+    assert leftovers.undo() == []
+    assert undone == ["mount", "loop", "zombies", "zombies"]
+
+
+@pytest.mark.parametrize(("dying", "looks"), [([0], 1), ([3, 3, 1, 0], 4), ([5, 4] + [4] * 1000, 12)])
+def test_removed_cgroups_are_waited_for_while_they_become_fewer(
+    dying: list[int], looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, clock = iter(dying), Clock()
+    seen = []
+
+    def count(path: Path) -> CgroupCount:
+        seen.append(next(counts))
+        return CgroupCount(1, seen[-1])
+
+    monkeypatch.setattr(leftovers_module, "count_below", count)
+    monkeypatch.setattr(leftovers_module, "time", clock)
+    leftovers_module._wait_for_removed(Path("/cgroup"))
+    assert len(seen) == looks
+
+
+class Clock:
+    """Each pause takes half a second."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += 0.5
 
 
 def test_what_others_put_in_a_new_directory_stays(tmp_path: Path) -> None:

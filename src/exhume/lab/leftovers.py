@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from exhume.collect.cgroup.dying import count_below
 from exhume.control.files import lock_directory
 from exhume.control.journal import FILE, Change, Journal, JournalError
 from exhume.control.swap import is_on, swap_off
@@ -32,6 +33,7 @@ _ASIDE = ".exhume-lab-"
 # On a busy machine a killed process takes seconds to end.
 _PATIENCE_S = 30.0
 _COUNTED_LATE_S = 5.0
+_RELEASED_S = 5.0
 
 # Undoing adds the mounts that a process still uses to the list: their pages go when it lets go.
 LabChange = Change[list[Path]]
@@ -238,7 +240,8 @@ class Leftovers:
         if not self.journal.earlier_boot:
             stuck = end_marked(self.directory.name)
             failed += [f"process {pid} doesn't end: it is stuck in the kernel" for pid in stuck]
-        failed += self.undo_some(self.changes, used)
+        # The last one first, but cgroups after all that is charged to them.
+        failed += self.undo_some(sorted(self.changes, key=lambda each: not isinstance(each, ZombieCgroup)), used)
         # A file system that is still mounted in it would lose its files with it.
         inside = [path for path in mount_points() if Path(path).is_relative_to(self.directory)]
         for path in sorted(inside, key=len, reverse=True):
@@ -390,6 +393,19 @@ def _members(path: Path) -> list[int]:
     return [pid for pid in members if pid > 0 and pid != os.getpid()]
 
 
+def _wait_for_removed(path: Path) -> None:
+    """Wait until the kernel is done with the removed cgroups below one of v2, or lets go of none for a while.
+
+    A block device keeps the cgroup that wrote to it first. When that is removed, the closest live one takes its place
+    (fs/fs-writeback.c, cleanup_offline_cgwb, since 5.14). Were that removed meanwhile, it would stay until some other
+    cgroup is removed, which on a machine that has no other may never happen (measured on 6.1)."""
+    least, fell = None, time.monotonic()
+    while (below := count_below(path)) is not None and below.dying and time.monotonic() - fell < _RELEASED_S:
+        if least is None or below.dying < least:
+            least, fell = below.dying, time.monotonic()
+        time.sleep(0.02)
+
+
 def _remove_cgroup(path: Path) -> None:
     """Remove a cgroup and those below it."""
     try:
@@ -397,6 +413,7 @@ def _remove_cgroup(path: Path) -> None:
             # What a program of the lab's read while it was in a cgroup of v2 would keep that one.
             with contextlib.suppress(OSError):
                 Path(directory, "memory.reclaim").write_bytes(b"1G")
+            _wait_for_removed(Path(directory))
             Path(directory).rmdir()
     except FileNotFoundError:
         # Its maker removes it at the same time.

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic_ns
 
 from exhume.cli import exit_codes
-from exhume.cli.args import Parser, add_json, add_setting, option, whole_number, zone_of
+from exhume.cli.args import TIME_FORMS, Parser, add_json, add_setting, option, whole_number, zone_of
 from exhume.cli.signals import ended_by_signals
 from exhume.cli.terminal import ProgressBar, StagedProgress, activity, dir_args, say, suggest
 from exhume.lab.leftovers import DEFAULT_WORK, clean, left_here
@@ -25,11 +25,11 @@ from exhume.lab.score.tally import Tally
 from exhume.lab.stage import perform
 from exhume.lab.synth import write_synthetic
 from exhume.lab.zombies import make_zombies, raise_storm
-from exhume.model.clock import NANOS
+from exhume.model.clock import NANOS, SystemClock
 from exhume.model.errors import LabError, UsageError
 from exhume.model.settings import UTC
 from exhume.model.text import count, duration, listed, percent, size
-from exhume.model.times import format_moment, parse_duration
+from exhume.model.times import Reference, format_moment, parse_duration, parse_moment
 
 # Made by other means than a scenario, with options of their own.
 ZOMBIES, STORM = "zombies", "zombie-storm"
@@ -60,7 +60,15 @@ ACTIONS = {
         "Write a synthetic recording in the real format: the stacks of a busy node, and an incident to find.",
         "exhume lab synth --cores 96 --hours 1 --dir /tmp/recording",
     ),
+    "fleet": (
+        "Write a synthetic lake of a fleet, with a cause planted in it for exhume fleet report to find.",
+        "exhume lab fleet --nodes 1000 --days 7 --dir /tmp/lake",
+        "exhume lab fleet --nodes 1000 --no-cause --dir /tmp/lake",
+        "exhume lab fleet --nodes 1000 --no-cause --clusters rack --cluster-size 40 --dir /tmp/lake",
+    ),
 }
+# The kinds of exhume.lab.fleet, which is not loaded for --help.
+_CLUSTERS = ("rack", "job", "wave")
 SEED, RUNS = whole_number(0, 2**63 - 1), whole_number(0, 1000)
 
 
@@ -72,7 +80,7 @@ def add_options(parser: ArgumentParser) -> None:
         added = actions.add_parser(action, help=summary, description=summary, examples=examples)
         if action in OPTIONS:
             OPTIONS[action](added)
-        if action != "synth":
+        if action not in ("synth", "fleet"):
             work = f"Directory for the lab's files and the list of its traces [default: {DEFAULT_WORK}]."
             option(added, "--work DIR", work, type=Path)
 
@@ -118,11 +126,28 @@ def _add_synth(parser: ArgumentParser) -> None:
     add_setting(parser, UTC)
 
 
-OPTIONS = {"run": _add_run, "score": _add_score, "synth": _add_synth}
+def _add_fleet(parser: ArgumentParser) -> None:
+    place = "Directory to write to; it must be new or empty. What is planted is in DIR.truth.json."
+    option(parser, "--dir -d DIR", place, type=Path, default=Path("exhume-lake"))
+    option(parser, "--nodes N", "Nodes of the fleet.", type=whole_number(1, 1_000_000), default=1000)
+    option(parser, "--days D", "Days of minutes.", type=float, default=7.0)
+    option(parser, "--sick SHARE", "Share of nodes that become sick.", type=float, default=0.2)
+    option(parser, "--no-cause", "Plant none: sick nodes are drawn at random.")
+    option(parser, "--any-cause", "Plant any attributes, instead of an agent of an image in one zone.")
+    option(
+        parser, "--clusters KIND", "Trouble without a cause comes in clusters: rack, job or wave.", choices=_CLUSTERS
+    )
+    option(parser, "--cluster-size N", "Nodes of a cluster, on average.", type=whole_number(2, 100_000), default=20)
+    option(parser, "--until TIME", f"Where the lake ends: {TIME_FORMS}.", default="now")
+    option(parser, "--seed N", "Seed of the rows.", type=SEED, default=1)
+    add_setting(parser, UTC)
+
+
+OPTIONS = {"run": _add_run, "score": _add_score, "synth": _add_synth, "fleet": _add_fleet}
 
 
 def run(options: Namespace) -> int:
-    actions = {"list": _list, "run": _run, "clean": _clean, "score": _score, "synth": _synth}
+    actions = {"list": _list, "run": _run, "clean": _clean, "score": _score, "synth": _synth, "fleet": _fleet}
     return actions[options.action](options)
 
 
@@ -320,6 +345,35 @@ def _synth(options: Namespace) -> int:
     say(f"the incident: core {incident.cpu}, {incident.comm}, {incident.function}, from {begin}")
     window = f"--since {begin} --until {end}"
     suggest(f"exhume flame{dir_args(options.dir)} {window} --cpu {incident.cpu} -o incident.html")
+    return exit_codes.OK
+
+
+def _fleet(options: Namespace) -> int:
+    # DuckDB and the fleet's tables are for this action alone.
+    from exhume.lab.fleet import FleetPlan, last_full_hour, write_fleet
+
+    now = SystemClock().wall_ns()
+    until = parse_moment(options.until, Reference(now, now, now, zone_of(options)))
+    plan = FleetPlan(
+        options.nodes,
+        options.days,
+        last_full_hour(until),
+        options.seed,
+        options.sick,
+        cause=not options.no_cause,
+        agent=not options.any_cause,
+        clusters=options.clusters or "",
+        cluster_size=options.cluster_size,
+    )
+    with ProgressBar("writing") as bar:
+        written = write_fleet(options.dir, plan, progress=lambda done, total: bar(done / total))
+    print(
+        f"{options.dir}: {count(written.nodes, 'node')}, {count(written.rows, 'row')}, "
+        f"{count(written.files, 'file')}, {size(written.bytes)}"
+    )
+    say(f"what was planted is in {written.truth_file}")
+    place = shlex.quote(str(options.dir))
+    suggest(f"exhume fleet report --lake {place} --since {options.days:g}d --until @{plan.until // NANOS}")
     return exit_codes.OK
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from exhume.collect.incidents import IncidentMarks
 from exhume.collect.sources.kmsg import KernelLogSource
 from exhume.collect.sources.kmsg_signatures import PLAIN_KIND, recognise
+from exhume.lab.synth.inventory import inventory_rows
 from exhume.lab.synth.stacks import QUANTILES as STACK_QUANTILES
 from exhume.lab.synth.stacks import SOFTIRQ, SYSTEM, USER
 from exhume.lab.synth.workload import PROGRAMS, SHORT_PID, SHORT_PIDS_A_SECOND, describe, short_pids
@@ -142,11 +143,11 @@ class Minute:
         yield "throttling", self.throttling()
         yield from self.competition()
         if self.minute % MINUTE_S == 17:
-            text = f"the tick came {int(self.rng.integers(20, 90))} ms late"
-            yield (
-                "losses",
-                {"time": [self.begin], "source": ["loop"], "kind": ["late-tick"], "count": [1], "text": [text]},
-            )
+            # A tick that is late by milliseconds loses nothing; a line of the log that was overwritten is lost.
+            row = {"time": [self.begin], "source": ["kernel-log"], "kind": ["log-gap"], "count": [1]}
+            yield "losses", {**row, "text": ["the kernel overwrote a line of its log before it was read"]}
+        if (inventory := inventory_rows(self.world, self.minute)) is not None:
+            yield "inventory", inventory
         yield "self", self.own_cost()
         ends = self.starts + NANOS
         yield "anchors", {"time": ends, "wall": ends + self.world.timeline.wall(0)}
