@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from exhume.model.clock import NANOS, Window
-from exhume.present.cores import axis_for, cores_json, grid_on, pooled_rows, worst_cell
+from exhume.present.cores import axis_for, cores_json, grid_on, pooled_rows, value_text, worst_cell
 from exhume.present.palette import BY_NAME
 from exhume.present.terminal.cores import draw_cores, worst_line
 from exhume.store.read.core_grid import GAP, STATES, CoreGrid
@@ -99,7 +99,7 @@ def test_cores_that_are_in_only_one_part_of_a_window_are_gaps_in_the_others():
 
 def test_the_worst_cell_is_the_busiest():
     worst = worst_cell(grid([[0, 100, 0], [0, 0, 900], [GAP, 0, 0]]))
-    assert (worst.cpu, worst.permille, worst.state) == (1, 900, "user")
+    assert (worst.cpu, worst.value, worst.state) == (1, 900, "user")
     assert worst.window == Window(START + 2 * NANOS, START + 3 * NANOS)
 
 
@@ -110,7 +110,7 @@ def test_among_equals_the_kernel_comes_before_programs():
 
 def test_a_core_that_the_kernel_nearly_fills_is_worse_than_one_that_a_program_fills():
     worst = worst_cell(grid([[1000, 960, 955], [400, 300, 949]], [[USER, SYSTEM, SYSTEM], [SYSTEM, SYSTEM, SYSTEM]]))
-    assert (worst.state, worst.permille) == ("system", 960)
+    assert (worst.state, worst.value) == ("system", 960)
 
 
 def test_nothing_recorded_has_no_worst_cell():
@@ -170,7 +170,8 @@ def test_a_program_that_fills_a_core_does_not_hide_a_starved_one_in_its_row(stat
     dominant = np.full((48, 1), USER)
     values[24], values[30], dominant[30] = 1000, 910, kernel
     row = next(row for row in pooled_rows(grid(values, dominant), 4) if row.cpus[0] == 24)
-    assert (row.worst_cpu, row.values.tolist(), row.dominant.tolist()) == (30, [1000], [kernel])
+    # Value and hue are those of the same core.
+    assert (row.worst_cpu, row.values.tolist(), row.dominant.tolist()) == (30, [910], [kernel])
     assert worst_cell(grid(values, dominant)).cpu == 30
     # Two pooled rows in a line: the label is the worse one's, though the other is busier.
     lines = drawn(grid(values, dominant), coloured=True, height=12).splitlines()
@@ -186,7 +187,7 @@ def test_many_cores_fit_the_terminal_and_a_lone_spike_stays_visible(cores, heigh
     assert len(text.splitlines()) < height
     red, green, blue = bytes.fromhex(BY_NAME["system"].hue[1:])
     assert f"2;{red};{green};{blue}" in text
-    assert f"core {cores - 1} 100% busy, mostly system" in text
+    assert f"core {cores - 1} 100% system" in text
 
 
 def test_the_cells_as_json():
@@ -198,6 +199,34 @@ def test_the_cells_as_json():
     assert found["cores"][0] == {"cpu": 0, "permille": [0, None], "state": ["user", None]}
     assert found["worst"]["cpu"] == 1
     assert found["marks"][0]["kind"] == "nic-tx-paused"
+
+
+@pytest.mark.parametrize(
+    ("measure", "value", "state", "says"),
+    [
+        ("busy", 474, "user", "47% user"),
+        ("stall", 600, "system", "held for 6 s by system"),
+        ("stall", 4000, "wait", "held for at least 40 s by waiting tasks"),
+        ("deviation", 620, "softirq", "62% above its normal, mostly softirq"),
+        ("unusual", 310, "system", "62% above its normal, mostly system"),
+        ("unusual", 800, "system", "held for 6 s by system"),
+    ],
+)
+def test_a_value_says_what_it_means(measure, value, state, says):
+    assert value_text(measure, state, value) == says
+
+
+def test_what_is_unusual_has_fields_of_its_own_in_json():
+    shown = grid([[800, GAP, 310]], [[SYSTEM, GAP, SYSTEM]], measure="unusual")
+    found = cores_json(shown, [], worst_cell(shown), "node-17", UTC)
+    assert found["cores"][0] == {
+        "cpu": 0,
+        "stall_ms": [6000, None, 0],
+        "deviation_permille": [0, None, 620],
+        "state": ["system", None, "system"],
+    }
+    assert (found["worst"]["stall_ms"], found["worst"]["state"]) == (6000, "system")
+    assert drawn(shown).splitlines()[3 - 1][8:].rstrip().startswith("SSSS////ssss")
 
 
 def test_a_measure_gives_its_own_colour_and_name():

@@ -1,10 +1,27 @@
 """A diagnosis in the terminal: what a remedy costs, where its command is run, and whose trouble it is."""
 
+import io
+from dataclasses import replace
 from datetime import UTC
 
-from exhume.model.finding import Action, Diagnosis, Finding, Link, Place, Remedy, Role, Scope, Severity, Verdict
+import pytest
+from rich.console import Console
+
+from exhume.model.finding import (
+    Action,
+    Diagnosis,
+    Finding,
+    Link,
+    Place,
+    Remedy,
+    Role,
+    RuledOut,
+    Scope,
+    Severity,
+    Verdict,
+)
 from exhume.present.diagnosis_view import verdict_text
-from exhume.present.terminal.diagnosis import diagnosis_lines
+from exhume.present.terminal.diagnosis import diagnosis_lines, print_diagnosis
 
 REMEDIES = (
     Remedy("see", "read its log", Action.RUN, template="journalctl -n 9", read_only=True),
@@ -46,3 +63,33 @@ def test_the_verdict_on_the_node_is_not_that_on_a_workload() -> None:
     assert verdict_text(slowed).startswith("work was slowed, and no known cause accounts for it; ")
     assert any("ksoftirqd waited" in line for line in lines(slowed))
     assert not any("ksoftirqd waited" in line for line in lines(diagnosed(Scope.NODE, Verdict.DEGRADED)))
+
+
+def test_what_was_ruled_out_is_one_line_until_it_is_asked_for() -> None:
+    found = replace(
+        diagnosed(Scope.NODE, Verdict.DEGRADED),
+        ruled_out=[RuledOut("oom", "few", "nothing was killed"), RuledOut("steal", "none", "nothing was stolen")],
+    )
+    folded = lines(found)
+    assert "ruled out  2 causes; --all lists why" in folded
+    assert not any("nothing was killed" in line for line in folded)
+    whole = [line.plain for line in diagnosis_lines(found, UTC, 100, unfold=True)]
+    assert "  oom    nothing was killed" in whole
+    assert not any("--all" in line for line in whole)
+
+
+@pytest.mark.parametrize(("height", "times"), [(12, 2), (60, 1)])
+def test_the_verdict_stays_on_the_screen(height: int, times: int) -> None:
+    """Where the report is longer than the terminal is high, it ends with the verdict."""
+    output = io.StringIO()
+    terminal = Console(file=output, width=80, height=height, force_terminal=True, color_system=None, soft_wrap=True)
+    print_diagnosis(terminal, diagnosed(Scope.NODE, Verdict.DEGRADED), UTC)
+    shown = output.getvalue().splitlines()
+    assert sum("DEGRADED" in line for line in shown) == times
+    assert ("DEGRADED" in shown[-1]) is (times == 2)
+
+
+def test_a_pipe_gets_the_verdict_once() -> None:
+    output = io.StringIO()
+    print_diagnosis(Console(file=output, width=80, height=5), diagnosed(Scope.NODE, Verdict.DEGRADED), UTC)
+    assert output.getvalue().count("DEGRADED") == 1

@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 from datetime import UTC
 
 import numpy as np
@@ -36,7 +37,8 @@ def tick(index=0, cores=2, incidents=(), losses=(), **shares):
 
 def test_the_state_of_a_core_is_what_took_most_of_it():
     (core,) = cores_now(cpu_rows(1, user=100, system=300, irq=200, softirq=250))
-    assert (core.permille, core.state) == (850, "softirq")
+    # Its own share, not that of all states together.
+    assert (core.permille, core.state) == (450, "softirq")
     assert cores_now(None) == []
 
 
@@ -123,6 +125,16 @@ def test_the_block_keeps_its_height_and_shows_every_core(size, cores):
     assert (numbers[0], numbers[-1]) == ("0", str(cores - 1))
 
 
+def test_of_several_cores_in_a_cell_the_worst_is_shown(size):
+    screen = Screen()
+    status = LiveStatus(screen, None, "/here", UTC)
+    rows = cpu_rows(32, user=900)
+    rows["system"][5], rows["user"][5] = 600, 0
+    status.tick(replace(tick(cores=32), cpu=rows))
+    cells = [line.split()[1] for line in screen.lines() if re.match(r" +\d+-\d+ ", line)]
+    assert cells == ["U", "S", *"UUUUUU"]
+
+
 def test_a_core_that_comes_or_goes_restarts_the_rows(size):
     screen = Screen()
     status = LiveStatus(screen, None, "/here", UTC)
@@ -131,7 +143,7 @@ def test_a_core_that_comes_or_goes_restarts_the_rows(size):
     assert [line.split() for line in screen.lines()[1:5]] == [[str(core), "U"] for core in range(4)]
 
 
-@pytest.mark.parametrize("width", [30, 80, 120])
+@pytest.mark.parametrize("width", [30, 40, 80, 120])
 def test_the_address_of_the_page_stays_in_the_block(size, width):
     size(width)
     screen = Screen()

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from exhume.model.clock import NANOS, Window
+from exhume.model.clock import MILLIS, NANOS, Window
+from exhume.model.text import duration, percent
 from exhume.present.events_view import event_json
 from exhume.present.serializer import Shape, to_json
-from exhume.store.read.core_grid import GAP, STATES, CoreGrid
+from exhume.store.read.core_grid import CELL_STATES, GAP, UNUSUAL_MEASURES, CoreGrid, weights_of
+from exhume.store.read.core_seconds import LONGEST_STALL_S, decode_unusual
 from exhume.store.read.events import EventView
 
 JSON_VERSION = 1
@@ -20,39 +22,32 @@ NICE_SECONDS = (
     *(1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 40, 60, 80, 90, 120, 180, 240, 300, 400, 480, 600, 720, 900, 1200),
     *(1800, 2400, 3600, 5400, 7200, 10800, 14400, 21600, 43200, 86400),
 )
-# Among cells that are about equally busy (within five percent), the state that is least likely to be intended comes
-# first: programs are what a node is for.
-_ABOUT_EQUAL = 50
-_SUSPICION = np.array([{"system": 5, "softirq": 4, "irq": 4, "steal": 3, "iowait": 2, "user": 1}[s] for s in STATES])
-# A core that is taken away from programs for nearly all of a second is worse than any that they fill.
-_STARVING = np.array([state in ("system", "softirq", "irq", "steal") for state in STATES])
-_NEARLY_ALL = 900
-
 Values = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """The worst cell of a grid: `permille` of what was measured, and the state that took most of it."""
+    """The worst cell of a grid: its value, and the state that has it."""
 
     window: Window
     cpu: int
     measure: str
     state: str
-    permille: int
+    value: int
 
 
 @dataclass(frozen=True, slots=True)
 class CoreRow:
     """A line of the heatmap: one core, or several pooled into their maximum, with the core that was worst overall.
 
-    `dominant` is the state of the worst core of each cell, and `rank` is how bad the worst cell of the line is."""
+    `values` and `dominant` are both those of the worst core of each cell, and `rank` is how bad the worst cell of the
+    line is."""
 
     cpus: list[int]
     values: Values
     dominant: npt.NDArray[np.int8]
     worst_cpu: int
-    rank: int
+    rank: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,32 +104,51 @@ def grid_on(axis: Axis, measure: str, read: Callable[[Window, int], CoreGrid]) -
 
 
 def state_of(grid: CoreGrid, dominant: int) -> str:
-    """The state whose colour a cell has: the one that took most of it, or the one that is being measured."""
-    return STATES[dominant] if grid.measure == "busy" else grid.measure
+    """The state whose value a cell has."""
+    return CELL_STATES[dominant] if grid.measure in ("busy", *UNUSUAL_MEASURES) else grid.measure
 
 
 def worst_cell(grid: CoreGrid) -> Worst | None:
-    """The busiest cell; None where nothing was recorded."""
+    """The worst cell, of those that are as bad the first one; None where nothing was recorded."""
     if not grid.values.size or int(grid.values.max()) == GAP:
         return None
-    row, column = divmod(int(np.argmax(_ranks(grid))), grid.cells)
+    # Cell by cell, so that the first one is the earliest; the page's `worstCells` decides alike.
+    column, row = divmod(int(np.argmax(_ranks(grid).T)), len(grid.cpus))
     since, nanos = grid.window.since, grid.window.nanos
     window = Window(since + nanos * column // grid.cells, since + nanos * (column + 1) // grid.cells)
     state = state_of(grid, int(grid.dominant[row, column]))
     return Worst(window, grid.cpus[row], grid.measure, state, int(grid.values[row, column]))
 
 
-def _ranks(grid: CoreGrid) -> npt.NDArray[np.int64]:
+def value_text(measure: str, state: str, value: int) -> str:
+    """A cell in words: `98% system`, `held for 6 s by system`, `62% above its normal, mostly system`. The page says the
+    same (`valueText` in heat.ts)."""
+    if measure not in UNUSUAL_MEASURES:
+        return f"{percent(value / 1000, 0)} {state}"
+    found = decode_unusual(measure, value)
+    if not found.stall_ms and not found.deviation_permille:
+        return f"as it normally is, mostly {state}"
+    if not found.stall_ms:
+        return f"{percent(found.deviation_permille / 1000, 0)} above its normal, mostly {state}"
+    least = "at least " if found.stall_ms >= LONGEST_STALL_S * 1000 else ""
+    return f"held for {least}{duration(found.stall_ms * MILLIS)} by {'waiting tasks' if state == 'wait' else state}"
+
+
+def _value_json(measure: str, value: int) -> dict[str, int | None]:
+    """A value by its meaning: a share, or what is unusual."""
+    if measure not in UNUSUAL_MEASURES:
+        return {"permille": None if value == GAP else value}
+    if value == GAP:
+        return {"stall_ms": None, "deviation_permille": None}
+    found = decode_unusual(measure, value)
+    return {"stall_ms": found.stall_ms, "deviation_permille": found.deviation_permille}
+
+
+def _ranks(grid: CoreGrid) -> npt.NDArray[np.float64]:
     """How bad each cell is, as numbers that can be compared across the grid."""
-    values = grid.values.astype(np.int64)
-    if grid.measure != "busy":
-        return values
-    state = np.maximum(grid.dominant, 0)
-    starved = _STARVING[state] & (values >= _NEARLY_ALL)
-    alike = (values - 1) // _ABOUT_EQUAL * 8 + _SUSPICION[state]
-    # Busy is at most 1000 permille: ten bits hold it, and ten the group above.
-    ranks: npt.NDArray[np.int64] = (starved.astype(np.int64) << 20) + (alike << 10) + values
-    return ranks
+    weights = np.array(weights_of(grid.measure))
+    ranks: npt.NDArray[np.float64] = grid.values * weights[np.maximum(grid.dominant, 0)]
+    return np.where(grid.values == GAP, GAP, ranks)
 
 
 def column_of(grid: CoreGrid, wall: int) -> int | None:
@@ -152,10 +166,14 @@ def pooled_rows(grid: CoreGrid, most: int) -> list[CoreRow]:
         part = slice(start, start + size)
         ranks, cpus = all_ranks[part], grid.cpus[part]
         leader = np.argmax(ranks, axis=0)[np.newaxis]
-        dominant = np.take_along_axis(grid.dominant[part], leader, axis=0)[0]
+        values, dominant = (np.take_along_axis(of[part], leader, axis=0)[0] for of in (grid.values, grid.dominant))
         worst = cpus[int(np.argmax(ranks.max(axis=1)))]
-        rows.append(CoreRow(cpus, grid.values[part].max(axis=0), dominant, worst, int(ranks.max())))
+        rows.append(CoreRow(cpus, values, dominant, worst, float(ranks.max())))
     return rows
+
+
+def _worst_json(worst: Worst, zone: tzinfo | None) -> dict[str, Any]:
+    return {**to_json(worst.window, zone), **_value_json(worst.measure, worst.value)}
 
 
 def cores_json(
@@ -169,14 +187,15 @@ def cores_json(
         "measure": grid.measure,
         "cells": grid.cells,
         "cell_seconds": grid.cell_nanos / NANOS,
-        "worst": to_json(worst, zone, {Worst: Shape(omit=("window",), add=lambda each, _: to_json(each.window, zone))}),
+        "worst": to_json(worst, zone, {Worst: Shape(omit=("window", "value"), add=_worst_json)}),
         "cores": [
             {
                 "cpu": cpu,
-                "permille": [None if value == GAP else value for value in values],
+                **{name: [each[name] for each in read] for name in _value_json(grid.measure, GAP)},
                 "state": [None if state == GAP else state_of(grid, state) for state in dominant],
             }
             for cpu, values, dominant in zip(grid.cpus, grid.values.tolist(), grid.dominant.tolist(), strict=True)
+            for read in [[_value_json(grid.measure, value) for value in values]]
         ],
         "marks": [event_json(mark, zone) for mark in marks],
     }

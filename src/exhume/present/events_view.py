@@ -5,22 +5,15 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
-from exhume.model.clock import NANOS, Window
+from exhume.diagnose.moments import Moment, best_finding
 from exhume.model.finding import Diagnosis, Finding
-from exhume.model.tables import DYING_CGROUPS
 from exhume.present.serializer import Shape, Shapes, to_json
 from exhume.store.read.events import EventView
 
 JSON_VERSION = 1
-# What to look at around a mark. Marks whose surroundings overlap are of one moment, unless that becomes too long to be
-# one.
-AROUND_NS = 20 * NANOS
-TOGETHER_NS = 2 * AROUND_NS
-LONGEST_NS = 120 * NANOS
-# A growth is marked when it has gone on for up to this long.
-GROWTH_NS = 60 * NANOS
+EVENT_SHAPE = Shape(rename={"wall": "time", "time": "monotonic_ns"})
 _SHAPES: Shapes = {
-    EventView: Shape(rename={"wall": "time", "time": "monotonic_ns"}),
+    EventView: EVENT_SHAPE,
     Finding: Shape(omit=("chain", "culprit", "remedies", "doubts", "entities", "forecast", "lost_s", "focus")),
 }
 
@@ -43,43 +36,6 @@ def visible(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """Marks of one episode, in their order."""
-
-    marks: tuple[EventView, ...]
-
-    @property
-    def trigger(self) -> str | None:
-        """What all of its marks were made for; None where that differs."""
-        triggers = {mark.trigger for mark in self.marks}
-        return triggers.pop() if len(triggers) == 1 else None
-
-    @property
-    def window(self) -> Window:
-        """What to look at to explain it. A growth is visible only after its first second."""
-        first, last = self.marks[0].wall, self.marks[-1].wall
-        if self.trigger == DYING_CGROUPS:
-            return Window(first, last + GROWTH_NS + AROUND_NS)
-        return Window(first - AROUND_NS, last + AROUND_NS)
-
-    @property
-    def at(self) -> int:
-        """Its middle: the diagnosis looks for the trouble nearest to it."""
-        if self.trigger == DYING_CGROUPS:
-            return self.marks[-1].wall + GROWTH_NS // 2
-        return (self.marks[0].wall + self.marks[-1].wall) // 2
-
-
-def best_finding(findings: Sequence[Finding], trigger: str | None) -> Finding | None:
-    """The finding that explains a moment: of the cause that its trigger is about, else the first one."""
-    # Lists of marks do without it.
-    from exhume.diagnose.catalogue import catalogue
-
-    about = [each for each in findings if trigger is not None and trigger in catalogue()[each.cause].marks]
-    return next(iter((*about, *findings)), None)
-
-
-@dataclass(frozen=True, slots=True)
 class Explained:
     """A moment and its diagnosis; None where it was left out."""
 
@@ -89,22 +45,6 @@ class Explained:
     @property
     def finding(self) -> Finding | None:
         return best_finding(self.diagnosis.findings, self.moment.trigger) if self.diagnosis else None
-
-
-def moments_of(marks: Sequence[EventView]) -> list[Moment]:
-    """Marks (in the order of time) in groups. A growth is a moment of its own: it is visible over other seconds than
-    what happened next to it, and has another explanation."""
-    groups: list[list[EventView]] = []
-    newest: dict[bool, list[EventView]] = {}
-    for mark in marks:
-        grows = mark.trigger == DYING_CGROUPS
-        last = newest.get(grows)
-        if last and mark.wall - last[-1].wall <= TOGETHER_NS and mark.wall - last[0].wall <= LONGEST_NS:
-            last.append(mark)
-        else:
-            newest[grows] = [mark]
-            groups.append(newest[grows])
-    return [Moment(tuple(group)) for group in groups]
 
 
 def incidents_json(explained: Sequence[Explained], node: str, zone: tzinfo | None) -> dict[str, Any]:

@@ -5,6 +5,8 @@ The hues are those of Okabe and Ito, which stay apart for the common kinds of co
 
 from dataclasses import dataclass
 
+from exhume.model.tables import STATE_WEIGHTS
+
 RED, ORANGE, BLUE, GREEN, GREY = "#d55e00", "#e69f00", "#56b4e9", "#009e73", "#7f8792"
 
 
@@ -32,7 +34,8 @@ NIGHT = "#1b1d22"  # an idle core
 
 # Without colours a state is its letter: small below half of the time, a capital from there on, a blank when idle.
 IDLE_PERMILLE, CAPITAL_PERMILLE = 20, 500
-LETTERS = "  ".join(f"{state.letter} {state.name}" for state in STATES[:4]) + "  capitals from 50%"
+CAPITALS = "capitals from 50%"
+LETTERS = "  ".join(f"{state.letter} {state.name}" for state in STATES[:4]) + f"  {CAPITALS}"
 
 
 def state_letter(state: str, permille: int) -> str:
@@ -41,6 +44,11 @@ def state_letter(state: str, permille: int) -> str:
         return " "
     letter = BY_NAME[state].letter
     return letter.upper() if permille >= CAPITAL_PERMILLE else letter
+
+
+def state_rank(state: str, permille: int) -> float:
+    """How bad a share of a state is: of several cores that share a cell, the worst one is shown."""
+    return permille * STATE_WEIGHTS.get(state, 1.0)
 
 
 # A difference: orange grew, blue shrank; a pair that colour blindness leaves distinct.

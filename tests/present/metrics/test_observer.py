@@ -8,10 +8,10 @@ import pytest
 from tests.present.metrics.ticks import Watched, cpu, events, tick
 
 from exhume.diagnose.catalogue import catalogue
+from exhume.diagnose.counting import DIRECT_RECLAIM
 from exhume.model.clock import NANOS
 from exhume.model.tables import CgroupEvents, Events, Losses, Self, Throttling, to_columns
 from exhume.present.metrics.observer import cgroup_pattern
-from exhume.present.metrics.workloads import DIRECT_RECLAIM
 from exhume.procfs.host import Host
 
 POD = "0" * 8 + "-1111-2222-3333-" + "4" * 12

@@ -16,14 +16,14 @@ from exhume.present.events_view import visible
 from exhume.present.flame import FlameCaption, largest_changes, shown_name
 from exhume.store.read.flame_tree import NODE_STATES, FlameTree, Ints, Labels
 
-Kind = Literal["flame", "diagnosis", "verify"]
+Kind = Literal["flame", "diagnosis", "verify", "compare"]
 
 # `web/report.html` has both once, outside of scripts and styles.
 _TITLE, _DATA = "<!--report-title-->", "<!--report-data-->"
 
 
 def render(kind: Kind, data: Mapping[str, Any]) -> str:
-    """The report as one HTML file. `data` is a `FlameReport`, `DiagnosisReport` or `VerifyReport` without its kind."""
+    """The report as one HTML file. `data` is one of the reports of `schemas.py` without its kind."""
     before, _, rest = template().partition(_TITLE)
     between, _, after = rest.partition(_DATA)
     content = embedded_json({"kind": kind, **data})

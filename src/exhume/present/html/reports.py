@@ -22,7 +22,7 @@ from exhume.present.html.flame import flame_data, render
 from exhume.present.verify_view import format_expected, format_stretch, format_stretch_value, sentence, title, verdict
 from exhume.remedy.verify.measures import MEASURES, Kind, Series, format_value
 from exhume.remedy.verify.proof import Proof
-from exhume.store.read.core_grid import GAP, STATES, CoreGrid
+from exhume.store.read.core_grid import CELL_STATES, GAP, KERNEL_STATES, CoreGrid, weights_of
 from exhume.store.read.flame_tree import build_tree
 from exhume.store.read.profile import ProfileFilter
 from exhume.store.read.recording import Recording
@@ -31,9 +31,8 @@ from exhume.store.read.recording import Recording
 MAX_NS = 1800 * NANOS
 MAX_CELLS = 600
 MAX_EVENTS = 200
-KERNEL_STATES = ("system", "irq", "softirq")
 # A cell is a byte: permille in steps of four, and one value for what was not recorded.
-_STEP, _FULL, _UNRECORDED = 4, 250, 255
+_FULL, _UNRECORDED = 1000, 65_535
 
 
 def diagnosis_report(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | None) -> str:
@@ -81,9 +80,6 @@ def _shown(recording: Recording, diagnosis: Diagnosis) -> Window:
 
 
 def _packed(grid: CoreGrid) -> dict[str, Any]:
-    values = np.minimum(grid.values // _STEP, _FULL)
-    # What is there at all is not drawn as nothing.
-    values = np.where((grid.values > 0) & (values == 0), 1, values)
     return {
         "since": grid.window.since // MILLIS,
         "until": grid.window.until // MILLIS,
@@ -92,14 +88,15 @@ def _packed(grid: CoreGrid) -> dict[str, Any]:
         "measure": grid.measure,
         "full": _FULL,
         "unrecorded": _UNRECORDED,
-        "states": list(STATES),
-        "values": _base64(np.where(grid.values == GAP, _UNRECORDED, values)),
-        "dominant": _base64(np.maximum(grid.dominant, 0)),
+        "states": list(CELL_STATES),
+        "weights": weights_of(grid.measure),
+        "values": _base64(np.where(grid.values == GAP, _UNRECORDED, grid.values), "<u2"),
+        "dominant": _base64(np.maximum(grid.dominant, 0), "u1"),
     }
 
 
-def _base64(cells: npt.NDArray[Any]) -> str:
-    return base64.b64encode(cells.astype(np.uint8).tobytes()).decode()
+def _base64(cells: npt.NDArray[Any], numbers: str) -> str:
+    return base64.b64encode(cells.astype(numbers).tobytes()).decode()
 
 
 def _kernel(recording: Recording, axis: Axis) -> dict[str, list[int]]:

@@ -180,7 +180,7 @@ class Diagnosis(TypedDict):
 
 
 class PackedCores(CoresHeader):
-    """The grid of cores with its arrays of bytes in base64."""
+    """The grid of cores with its arrays in base64."""
 
     values: str
     dominant: str
@@ -258,3 +258,30 @@ class VerifyReport(TypedDict):
     measures: list[VerifyMeasure]
     done: list[str]
     blind_spots: list[str]
+
+
+class CompareRow(TypedDict):
+    """An attribute that differs, with the value that most nodes of each side have."""
+
+    text: str
+    name: str
+    title: str
+    weight: float
+    level: Severity
+    a: str
+    b: str
+
+
+class CompareReport(TypedDict):
+    """`exhume compare --html`."""
+
+    kind: Literal["compare"]
+    title: str
+    verdict: Literal["different", "identical"]
+    sentence: str
+    subtitle: str
+    a: str
+    b: str
+    rows: list[CompareRow]
+    left_out: int
+    not_compared: list[str]

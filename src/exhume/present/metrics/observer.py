@@ -15,6 +15,7 @@ from typing import Any
 from exhume.collect.incidents import HOT_PERMILLE
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.collect.sources.netdev import NetdevSource
+from exhume.diagnose.counting import LEAKED_AFTER_NS, NIC_EVENT, NIC_RESET, ContainerRestarts, is_nic_timeout
 from exhume.diagnose.growth import RECORDING, THRESHOLDS, growth_between
 from exhume.model.clock import NANOS, Tick
 from exhume.model.facts import RecordingFacts
@@ -45,16 +46,11 @@ TRIGGERS = (HOT_CORE, WAITING_KSOFTIRQD, DYING_CGROUPS, *sorted(STARVATION_KINDS
 # The dying cgroups by which a forecast is made: where a cloud vendor advises to act, then where it hurts more and more.
 FORECASTS = (THRESHOLDS.many, 10_000, 100_000)
 _GROWTH_NS = 1800 * NANOS
-# A clean removal is released within some 40 ms (measured on 6.18); on a node under load it may take seconds.
-LEAKED_AFTER_NS = 10 * NANOS
 _MOST_REMOVED = 8192
 # Cgroups of a tick whose path is looked at, for mkdir and rmdir each, and how much of it: a process that makes
 # thousands of them, with long names, takes no more of the tick.
 _MOST_PATTERNS, _LONGEST_PATH, _LONGEST_NAME = 128, 256, 128
 
-_NIC, _RESETS = "nic-", ("nic-reset", "nic-reset-triggered")
-# Lines that are neither a timeout nor a reset.
-_NIC_OTHERS = ("nic-napi-core", "nic-health", "nic-missing-interrupt", "nic-queue-kicked")
 # The kernel's own count of transmit timeouts (source netdev). Lines of the log are about the same ones, so it has a
 # reason of its own.
 COUNTED = "kernel-counter"
@@ -63,7 +59,7 @@ _REASON_NS = 60 * NANOS
 _MOST_DEVICES = 8
 
 UNIT, CONTAINER, PROGRAM = "unit", "container", "program"
-_MOST_ENDED = 1024
+_MOST_REASONS = 1024
 _REVIEW_TICKS = 30
 
 
@@ -96,7 +92,7 @@ class MetricsObserver:
         # Removed cgroups that were not released yet, in the order of their removal: when, and their path pattern.
         self._removed: dict[int, tuple[int, str]] = {}
         self._nic_reasons: dict[str, tuple[int, str]] = {}
-        self._ended: dict[tuple[str, str], None] = {}
+        self._ended = ContainerRestarts()
         self._diagnosed: deque[str] = deque()
         self._start_values(facts)
 
@@ -278,7 +274,7 @@ class MetricsObserver:
         for row in _event_rows(events):
             if row["kind"] == INCIDENT:
                 self._series[f.INCIDENTS].add(1.0, row["trigger"] or UNKNOWN)
-            elif row["kind"].startswith(_NIC):
+            elif row["kind"].startswith(NIC_EVENT):
                 self._take_nic(row)
             else:
                 self._take_restart(row)
@@ -286,20 +282,19 @@ class MetricsObserver:
     def _take_nic(self, row: Mapping[str, Any]) -> None:
         kind, device, moment = row["kind"], row["device"] or UNKNOWN, row["time"]
         # What was in the log before recording began did not happen in this run.
-        if kind in _NIC_OTHERS or moment < (self._began or 0):
+        if moment < (self._began or 0):
             return
-        if kind in _RESETS:
+        if kind == NIC_RESET:
             since, reason = self._nic_reasons.get(device, (-_REASON_NS, UNKNOWN))
-            # A reset is logged when it begins and when it is over: it counts once it is over.
-            if kind == _RESETS[0]:
-                known = moment - since < _REASON_NS
-                self._series[f.NIC_RESETS].add(1.0, device, self._driver(device), reason if known else UNKNOWN)
+            known = moment - since < _REASON_NS
+            self._series[f.NIC_RESETS].add(1.0, device, self._driver(device), reason if known else UNKNOWN)
+        if not is_nic_timeout(kind):
             return
         counted = row["source"] == NetdevSource.name
-        reason = COUNTED if counted else kind.removeprefix(_NIC)
+        reason = COUNTED if counted else kind.removeprefix(NIC_EVENT)
         if not counted or device not in self._nic_reasons:
             self._nic_reasons[device] = moment, reason
-            if len(self._nic_reasons) > _MOST_ENDED:
+            if len(self._nic_reasons) > _MOST_REASONS:
                 del self._nic_reasons[next(iter(self._nic_reasons))]
         self._series[f.NIC_TIMEOUTS].add(row["value"] if counted else 1.0, device, self._driver(device), reason)
 
@@ -325,11 +320,9 @@ class MetricsObserver:
             full = row["container_name"] or _name_pattern((row["image"] or "").partition("@")[0])
             namespace, _, name = full.partition("/") if "/" in full and row["pod"] else ("", "", full)
             if kind == "container-die":
-                self._ended[namespace, name] = None
-                if len(self._ended) > _MOST_ENDED:
-                    del self._ended[next(iter(self._ended))]
+                self._ended.end((namespace, name))
                 self._count_end(CONTAINER, namespace, name, is_end=True, code=value)
-            elif self._ended.pop((namespace, name), self) is None:
+            elif self._ended.start((namespace, name)):
                 self._count_end(CONTAINER, namespace, name, is_end=False)
 
     def _count_end(self, kind: str, namespace: str, name: str, *, is_end: bool, code: float | None = None) -> None:
@@ -374,7 +367,7 @@ _COUNTED_KINDS = frozenset((INCIDENT, RESTART, "unit-restarted", "unit-ended", "
 def _event_rows(events: Columns) -> Iterable[Mapping[str, Any]]:
     """The events that are counted; a column that a source left out is None."""
     for place, kind in enumerate(events["kind"]):
-        if kind in _COUNTED_KINDS or kind.startswith(_NIC):
+        if kind in _COUNTED_KINDS or kind.startswith(NIC_EVENT):
             yield {name: events[name][place] if name in events else None for name in _EVENT_COLUMNS}
 
 

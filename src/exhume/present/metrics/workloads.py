@@ -13,18 +13,12 @@ import numpy.typing as npt
 
 from exhume.collect.containers.identity import identify
 from exhume.collect.symbols.owners import accounted_cgroup
+from exhume.diagnose.counting import DIRECT_RECLAIM
 from exhume.model.clock import NANOS
 from exhume.model.tables import Columns
 from exhume.model.text import path_pattern
 from exhume.present.metrics.values import Labels, Ranking
 
-# Functions in which an allocation frees memory itself: mm/vmscan.c, mm/memcontrol.c. Some were renamed.
-DIRECT_RECLAIM = frozenset(
-    (
-        *("try_to_free_pages", "try_to_free_mem_cgroup_pages", "node_reclaim", "__node_reclaim", "reclaim_high"),
-        *("mem_cgroup_handle_over_high", "__mem_cgroup_handle_over_high"),
-    )
-)
 _MOST_PROCESSES, _MOST_PODS, _MOST_STACKS = 8192, 1024, 8192
 _LONGEST_PATH = 256
 _RANKED_BY_CPU = 0.01
@@ -89,26 +83,24 @@ class Workloads:
         return ("", "", place.cgroup) if place.pod is None else (*self._pod.get(place.pod, ("", place.pod)), "")
 
     def _learn_processes(self, columns: Columns) -> None:
-        names = ("pid", "cgroup", "pod", "pod_name")
-        lists = (columns.get(name) or [None] * len(columns["pid"]) for name in names)
-        for pid, cgroup, pod, pod_name in zip(*lists, strict=True):
-            if pod and pod_name:
-                self._learn_pod(pod, pod_name)
+        self._learn_pods(columns)
+        known, pids = self._process, columns["pid"]
+        for pid, cgroup in zip(pids, columns.get("cgroup") or [None] * len(pids), strict=True):
             # One that comes again replaces what was known: a number is used again.
-            self._process.pop(pid, None)
+            known.pop(pid, None)
             if cgroup:
-                self._process[pid] = _place_of(cgroup)
-                _bound(self._process, _MOST_PROCESSES)
+                known[pid] = _place_of(cgroup)
+        # Once a tick: hundreds of processes may have begun in it.
+        _bound(known, _MOST_PROCESSES)
 
     def _learn_pods(self, columns: Columns) -> None:
-        if "pod" in columns and "pod_name" in columns:
-            for pod, pod_name in zip(columns["pod"], columns["pod_name"], strict=True):
-                if pod and pod_name:
-                    self._learn_pod(pod, pod_name)
-
-    def _learn_pod(self, pod: str, pod_name: str) -> None:
-        namespace, _, name = pod_name.rpartition("/")
-        self._pod[pod] = namespace, name
+        if not columns.get("pod") or not columns.get("pod_name"):
+            return
+        # Most processes of a tick are in the same few pods, or in none.
+        for pod, pod_name in dict.fromkeys(zip(columns["pod"], columns["pod_name"], strict=True)):
+            if pod and pod_name:
+                namespace, _, name = pod_name.rpartition("/")
+                self._pod[pod] = namespace, name
         _bound(self._pod, _MOST_PODS)
 
     def _learn_frames(self, columns: Columns) -> None:

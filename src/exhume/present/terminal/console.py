@@ -14,6 +14,8 @@ from exhume.present.events_view import visible
 
 BOLD, DIM, PLAIN = Style(bold=True), Style(dim=True), Style()
 WIDEST, NARROWEST, PIPED = 120, 60, 100
+# Room that a text needs to hang below its beginning.
+LEAST_TEXT = 30
 
 
 def console(color: str, file: IO[str] | None = None) -> Console:
@@ -45,7 +47,7 @@ def fitted(terminal: Console, line: Text, hang: int | None = None) -> Iterator[T
         return
     if hang is None:
         hang = len(line.plain) - len(line.plain.lstrip()) + 2
-    hang = min(hang, terminal.width // 2)
+    hang = min(hang, max(terminal.width // 2, terminal.width - LEAST_TEXT))
     # rich breaks all lines at one width: the first has the room of the indentation too.
     head, *_ = line.wrap(terminal, terminal.width)
     rest = line[len(head.plain) :]

@@ -8,12 +8,12 @@ from rich.style import Style
 from rich.text import Text
 
 from exhume.model.clock import NANOS
-from exhume.model.text import duration, percent
+from exhume.model.text import duration
 from exhume.model.times import format_clock, format_day
-from exhume.present.cores import CoreRow, Worst, column_of, pooled_rows, state_of
-from exhume.present.palette import BY_NAME, LETTERS, STATES, state_colour, state_letter
+from exhume.present.cores import CoreRow, Worst, column_of, pooled_rows, state_of, value_text
+from exhume.present.palette import BY_NAME, CAPITALS, STATES, state_colour, state_letter
 from exhume.present.terminal.console import colours_in, fitted, print_lines
-from exhume.store.read.core_grid import GAP, CoreGrid
+from exhume.store.read.core_grid import GAP, UNUSUAL_MEASURES, CoreGrid
 from exhume.store.read.events import EventView
 
 GUTTER = 8
@@ -25,6 +25,19 @@ WIDEST_CELL = 4
 TICKS = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 # Lines around the map: heading, axis, marks, legend, worst cell, prompt.
 AROUND = 9
+
+
+# Measures whose cells have one of several states, and what strength and capitals mean where they are no share.
+_UNUSUAL = ("system", "softirq", "wait")
+_SEVERAL_STATES = {
+    "busy": tuple(state.name for state in STATES if state.name not in ("wait", "iowait")),
+    **dict.fromkeys(UNUSUAL_MEASURES, _UNUSUAL),
+}
+_STRENGTH = {
+    "unusual": "strong and capitals: held for seconds, else above its normal",
+    "stall": "full strength: held for 10 s; capitals from 5 s",
+    "deviation": "above its normal, capitals from 50 points",
+}
 
 
 def cells_that_fit(terminal: Console) -> int:
@@ -60,9 +73,8 @@ def worst_line(worst: Worst | None, zone: tzinfo | None) -> str:
         return "worst: nothing was recorded in this window"
     since = worst.window.since
     when = f"{format_day(since, zone)} {format_clock(since, zone, digits=3 if since % NANOS else 0)}"
-    share = percent(worst.permille / 1000, 0)
-    what = "busy, mostly " if worst.measure == "busy" else ""
-    return f"worst: {when} core {worst.cpu} {share} {what}{worst.state} ({BY_NAME[worst.state].meaning})"
+    what = value_text(worst.measure, worst.state, worst.value)
+    return f"worst: {when} core {worst.cpu} {what} ({BY_NAME[worst.state].meaning})"
 
 
 def _body(terminal: Console, grid: CoreGrid, stretch: int, coloured: bool) -> Iterator[Text]:
@@ -104,7 +116,7 @@ def _letters(grid: CoreGrid, row: CoreRow, stretch: int) -> Text:
     text = Text()
     for value, dominant in zip(row.values.tolist(), row.dominant.tolist(), strict=True):
         letter = LEVELS[min(len(LEVELS) - 1, max(0, value) * len(LEVELS) // 1000)]
-        if grid.measure == "busy":
+        if grid.measure in _SEVERAL_STATES:
             letter = state_letter(state_of(grid, dominant), value)
         text.append(("/" if value == GAP else letter) * stretch)
     return text
@@ -139,12 +151,17 @@ def _mark_row(grid: CoreGrid, marks: Sequence[EventView], stretch: int, strong: 
 def _legend(grid: CoreGrid, marked: bool, coloured: bool) -> Text:
     text = Text(" " * GUTTER)
     if coloured:
-        busy = [state for state in STATES if state.name not in ("wait", "iowait")]
-        for state in busy if grid.measure == "busy" else [BY_NAME[grid.measure]]:
-            text.append("██", state.hue).append(f" {state.name}  ", QUIET)
+        states = _SEVERAL_STATES.get(grid.measure) or (grid.measure,)
+        for state in states:
+            text.append("██", BY_NAME[state].hue).append(f" {state}  ", QUIET)
+        if grid.measure in _STRENGTH:
+            text.append(f"{_STRENGTH[grid.measure]}  ", QUIET)
         text.append("╱╱ not recorded  ", QUIET)
     else:
-        scale = LETTERS if grid.measure == "busy" else f"levels: '{LEVELS}' from 0 to 100%"
+        scale = f"levels: '{LEVELS}' from 0 to 100%"
+        if several := _SEVERAL_STATES.get(grid.measure):
+            letters = "  ".join(f"{BY_NAME[state].letter} {state}" for state in several)
+            scale = f"{letters}  {_STRENGTH.get(grid.measure, CAPITALS)}"
         text.append(f"{scale}  / not recorded  ", QUIET)
     if marked:
         text.append("◆ kernel log: warning or worse (· routine)  ", QUIET)

@@ -21,7 +21,7 @@ from exhume.model.finding import (
     Scope,
     Severity,
 )
-from exhume.model.text import percent
+from exhume.model.text import count, percent
 from exhume.model.times import format_clock
 from exhume.present.diagnosis_view import (
     ROLE_LABELS,
@@ -55,17 +55,30 @@ EVIDENCE_SHOWN, REMEDIES_SHOWN, FAILURES_SHOWN = 3, 4, 5
 _TOTAL, _PART, SHARE_SHOWN = 24, 34, 0.01
 
 
-def print_diagnosis(terminal: Console, diagnosis: Diagnosis, zone: tzinfo | None) -> None:
-    print_lines(terminal, diagnosis_lines(diagnosis, zone, width_of(terminal)))
+def print_diagnosis(terminal: Console, diagnosis: Diagnosis, zone: tzinfo | None, *, unfold: bool = False) -> None:
+    """Print a diagnosis; `unfold` lists each cause that was ruled out. Where it is longer than the terminal is high,
+    the verdict stands at its end, too: that is what stays on the screen."""
+    width = width_of(terminal)
+    lines = list(diagnosis_lines(diagnosis, zone, width, unfold=unfold))
+    print_lines(terminal, lines)
+    # The next command and the prompt follow.
+    if terminal.is_terminal and len(lines) > terminal.height - 3:
+        terminal.print()
+        print_lines(terminal, _verdict(diagnosis, width))
 
 
 def print_checkup(terminal: Console, checkup: Checkup, zone: tzinfo | None) -> None:
     print_lines(terminal, checkup_lines(checkup, zone, width_of(terminal)))
 
 
-def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int) -> Iterator[Text]:
+def _verdict(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
+    head = badge(diagnosis.verdict, COLOURS[diagnosis.verdict]).append(" ")
+    yield from hung(head, verdict_text(diagnosis), width, BOLD)
+
+
+def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int, *, unfold: bool = False) -> Iterator[Text]:
     sentence = verdict_text(diagnosis)
-    yield from hung(badge(diagnosis.verdict, COLOURS[diagnosis.verdict]).append(" "), sentence, width, BOLD)
+    yield from _verdict(diagnosis, width)
     yield from hung(" ", f"{diagnosis.node} · {focus_text(diagnosis, zone)}", width, DIM)
     if diagnosis.accounting is not None and diagnosis.accounting.text:
         yield from hung(" ", diagnosis.accounting.text, width, DIM)
@@ -79,7 +92,11 @@ def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int) -> It
             yield Text(f"{_INDENT}and {more} more", DIM)
     if diagnosis.accounting is not None:
         yield from section("where the time went", _times(diagnosis.accounting, width))
-    if diagnosis.ruled_out:
+    if diagnosis.ruled_out and not unfold:
+        yield Text()
+        many = count(len(diagnosis.ruled_out), "cause")
+        yield Text().append("ruled out", BOLD).append(f"  {many}; --all lists why", DIM)
+    elif diagnosis.ruled_out:
         longest = max(len(reason.cause) for reason in diagnosis.ruled_out)
         yield from section("ruled out")
         for reason in diagnosis.ruled_out:

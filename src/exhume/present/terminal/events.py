@@ -10,13 +10,11 @@ from exhume.model.text import percent
 from exhume.model.times import format_clock, format_day, format_moment, format_offset
 from exhume.present.events_view import Explained, visible
 from exhume.present.palette import ORANGE, RED
-from exhume.present.terminal.console import BOLD, DIM, badge, fitted, print_lines
+from exhume.present.terminal.console import BOLD, DIM, LEAST_TEXT, badge, fitted, print_lines
 from exhume.present.terminal.diagnosis import COLOURS
 from exhume.store.read.events import EventView
 
 _SEVERITY = {"critical": f"bold {RED}", "error": RED, "warning": ORANGE}
-# Below this the text of an event hangs below its time instead of below its beginning.
-_LEAST_TEXT = 30
 
 
 class EventPrinter:
@@ -45,7 +43,7 @@ class EventPrinter:
         if live and day != self._day:
             self._day = day
             yield Text(day, DIM)
-        yield from fitted(self._terminal, line, hang if self._terminal.width - hang >= _LEAST_TEXT else 4)
+        yield from fitted(self._terminal, line, hang if self._terminal.width - hang >= LEAST_TEXT else 4)
 
 
 def print_events(terminal: Console, events: Sequence[EventView], zone: tzinfo | None) -> None:

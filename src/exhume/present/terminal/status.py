@@ -20,7 +20,7 @@ from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.tables import Columns
 from exhume.model.text import count, duration, percent, size
 from exhume.model.times import format_clock
-from exhume.present.palette import BY_NAME, LETTERS, state_colour, state_letter
+from exhume.present.palette import BY_NAME, LETTERS, state_colour, state_letter, state_rank
 
 MAP_LINES = 8
 KEPT_EVENTS = 4
@@ -35,11 +35,15 @@ _STATES = (("user", ("user", "nice")), ("system", ("system",)), ("softirq", ("ir
 
 
 class CoreNow(NamedTuple):
-    """One core in the last tick: its busy share in permille, and the state that took most of it."""
+    """One core in the last tick: the state that took most of it, and its own share in permille."""
 
     cpu: int
     permille: int
     state: str
+
+
+def _rank(core: CoreNow) -> float:
+    return state_rank(core.state, core.permille)
 
 
 class Status(Protocol):
@@ -132,7 +136,7 @@ class LiveStatus:
             return
         halves = 2 if len(now) > MAP_LINES else 1
         size = -(-len(now) // (MAP_LINES * 2)) if halves == 2 else 1
-        groups = [max(now[at : at + size], key=lambda core: core.permille) for at in range(0, len(now), size)]
+        groups = [max(now[at : at + size], key=_rank) for at in range(0, len(now), size)]
         pairs = [groups[at : at + halves] for at in range(0, len(groups), halves)]
         if len(pairs) != len(self._rows):
             self._rows = [deque(maxlen=1000) for _ in pairs]
@@ -144,8 +148,8 @@ class LiveStatus:
 
     def _cell(self, upper: CoreNow, lower: CoreNow) -> str:
         if self._paint is None:
-            busiest = max(upper, lower, key=lambda core: core.permille)
-            return state_letter(busiest.state, busiest.permille)
+            worst = max(upper, lower, key=_rank)
+            return state_letter(worst.state, worst.permille)
         return self._paint(*(state_colour(core.state, core.permille) for core in (upper, lower)))
 
     def _lines(self, width: int, height: int) -> list[str]:
@@ -203,8 +207,9 @@ def _joined(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _painter(color: str) -> Painter | None:
-    """A function that paints a cell of two colours, upper and lower half; None without colours."""
+def colour_codes(color: str) -> Callable[[str, bool], str] | None:
+    """A function from a colour, and whether it is that of the text, to the parameters of its escape sequence; None
+    without colours."""
     # Here: a recorder without a terminal needs no rich.
     from rich.color import Color
 
@@ -220,10 +225,15 @@ def _painter(color: str) -> Painter | None:
         found = Color.parse(colour)
         return ";".join((found if system is None else found.downgrade(system)).get_ansi_codes(foreground))
 
-    def paint(upper: str, lower: str) -> str:
-        return f"\x1b[{codes(upper, True)};{codes(lower, False)}m▀"
+    return codes
 
-    return paint
+
+def _painter(color: str) -> Painter | None:
+    """A function that paints a cell of two colours, upper and lower half; None without colours."""
+    codes = colour_codes(color)
+    if codes is None:
+        return None
+    return lambda upper, lower: f"\x1b[{codes(upper, True)};{codes(lower, False)}m▀"
 
 
 def cores_now(cpu: Columns | None) -> list[CoreNow]:
@@ -234,7 +244,8 @@ def cores_now(cpu: Columns | None) -> list[CoreNow]:
     found = []
     for row, core in enumerate(_plain(cpu["cpu"])):
         shares = {state: sum(columns[part][row] for part in parts) for state, parts in _STATES}
-        found.append(CoreNow(core, min(1000, sum(shares.values())), max(shares, key=shares.__getitem__)))
+        state = max(shares, key=shares.__getitem__)
+        found.append(CoreNow(core, shares[state], state))
     return sorted(found, key=lambda now: now.cpu)
 
 
