@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from tests.schema_check import check_output
 from tests.synthetic import synthetic_recording
 
 from exhume.cli.main import run as run_program
@@ -42,7 +43,7 @@ class Result:
 def exhume() -> Callable[..., Result]:
     """Run the program with these arguments, in this process (a new one takes most of a second to start).
 
-    The EXHUME_* variables of the caller are removed."""
+    The EXHUME_* variables of the caller are removed. What --json prints is checked against its schema."""
 
     def run(*args: str, check: bool = True, **environment: str) -> Result:
         output, errors = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
@@ -55,6 +56,7 @@ def exhume() -> Callable[..., Result]:
         written = [stream.buffer.getvalue().decode() for stream in (output, errors)]
         result = Result(int(code or 0), *written)
         assert not check or result.returncode == 0, result.stderr
+        check_output(args, result.stdout)
         return result
 
     return run

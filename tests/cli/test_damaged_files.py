@@ -28,7 +28,14 @@ def damaged(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("command", "table"), [("cores", "cpu"), ("events", "events"), ("incidents", "events"), ("info", "cpu")]
+    ("command", "table"),
+    [
+        ("cores", "cpu"),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in [("events", "events"), ("incidents", "events"), ("info", "cpu")]
+        ),
+    ],
 )
 def test_a_damaged_file_is_named(damaged: Path, command: str, table: str) -> None:
     ran = subprocess.run(

@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.fleet.inventories import node
 
 from exhume.cli.main import COMMANDS, parser_for
+from exhume.model.inventory.codec import inventory_json
 from exhume.model.settings import SETTINGS, settings_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,8 +105,20 @@ def test_every_field_of_json_is_documented(name, exhume, small_recording):
     assert fields <= set(re.findall(r"`(\w+)`", page))
 
 
+def test_every_field_of_an_inventory_and_a_comparison_is_documented(exhume, tmp_path):
+    inventories = [node(), node("ip-10-0-2-99", bootstrap=False)]
+    files = [tmp_path / f"{number}.json" for number in range(2)]
+    for file, inventory in zip(files, inventories, strict=True):
+        file.write_text(json.dumps(inventory_json(inventory)))
+        # What a service has is described with the audit.
+        page = (PAGES / "inventory.md").read_text() + (PAGES / "audit.md").read_text()
+        assert fields_of(inventory_json(inventory)) <= set(re.findall(r"`([\w]+)(?:\.\w+)?`", page))
+    found = json.loads(exhume("compare", *map(str, files), "--json", check=False).stdout)
+    assert fields_of(found) <= set(re.findall(r"`(\w+)`", (PAGES / "compare.md").read_text()))
+
+
 # Objects whose names are data.
-DATA = {"losses", "match", "values"}
+DATA = {"losses", "match", "values", "versions", "sysctls", "modules", "init", "queues", "labels"}
 
 
 def fields_of(value) -> set[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from exhume.model.clock import NANOS
-from exhume.store.read.core_grid import columns_for, read_overview, seconds_of
+from exhume.store.read.core_grid import HELD, OVERVIEW_MEASURES, columns_for, read_overview, seconds_of
 from exhume.store.read.reader import Request, read_segment
 from exhume.store.read.recording import Recording
 
@@ -61,6 +61,7 @@ def test_help_is_quick():
     assert any(cpu_seconds() < 0.12 for _ in range(30))
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_traceback(small_recording):
     with subprocess.Popen(
         [*PROGRAM, "cores", "--dir", str(small_recording), "--json", "--cells", "100000"],
@@ -114,9 +115,10 @@ def test_a_signal_seals_what_is_there(number, tmp_path):
 def assert_overviews_match_what_rows_hold(directory):
     compared = 0
     for segment in Recording.open(directory).segments:
-        rows = read_segment(segment, Request("cpu", None, columns_for("busy")))
-        if rows is not None:
-            stored, expected = read_overview(segment.path, segment.name), seconds_of(segment.name, rows, "busy")
+        rows = read_segment(segment, Request("cpu", None, columns_for(HELD)))
+        for measure in OVERVIEW_MEASURES if rows is not None else ():
+            stored = read_overview(segment.path, segment.name, measure)
+            expected = seconds_of(segment.name, rows, measure)
             assert stored.first == expected.first
             assert stored.scores.tolist() == expected.scores.tolist()
             compared += 1
@@ -130,6 +132,7 @@ def test_bare_exhume_records_with_the_settings_of_the_environment(tmp_path):
     assert json.loads(run("info", "--json", env=environment).stdout)["rate_hz"] == 50
 
 
+@pytest.mark.slow
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
@@ -140,6 +143,7 @@ def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path):
     assert run("record", "--dir", str(blocked)).stderr.endswith(f"{blocked} is a file; name a directory with --dir\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [("info",), ("cores", "--json", "--cells", "100000"), ("--help",)])
 def test_a_full_disk_under_the_output_is_one_sentence(small_recording, args):
     where = () if args == ("--help",) else ("--dir", str(small_recording))

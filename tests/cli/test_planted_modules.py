@@ -21,6 +21,7 @@ CASES = {
     "record": "record --dir {new} --for 1s",
     "doctor": "doctor --for 2s",
     "diagnose": "diagnose --dir {dir}",
+    "top": "top --dir {dir} --once",
     "info": "info --dir {dir}",
     "incidents": "incidents --dir {dir}",
     "cores": "cores --dir {dir}",
@@ -37,6 +38,9 @@ CASES = {
     "fix plan": "fix plan --dir {dir} --work-dir {new}",
     "fix plan zombies": "fix plan zombies --work-dir {new}",
     "fix apply zombies": "fix apply zombies --only fadvise --yes --baseline 0s --work-dir {new}",
+    "fleet report": "fleet report --lake {new}",
+    "inventory": "inventory --json",
+    "compare": "compare . {dir}",
     "fix list": "fix list --work-dir {new}",
     "lab list": "lab list --work {new}",
     "lab run": "lab run user-hog --for 1s --work {new}",
@@ -82,7 +86,7 @@ def test_the_modules_of_the_trap_are_loaded_where_nothing_prevents_it(trap, envi
 
 
 def test_every_command_is_tried():
-    assert {case.split()[0] for case in CASES} | {"serve", "fix", "lab"} == {*COMMANDS, "bare"}
+    assert {case.split()[0] for case in CASES} | {"serve", "fix", "lab", "demo"} == {*COMMANDS, "bare"}
 
 
 @pytest.mark.root
@@ -111,6 +115,8 @@ def test_no_command_loads_a_planted_module(case, trap, environment, small_record
         # No recorder listens, or runs.
         "event": (3,),
         "health": (3,),
+        "top": (3,),
+        "fleet report": (3,),
         # Without systemd there is nothing to install into, or to remove.
         "install": (0, 2),
         "uninstall": (0, 2, 3),

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.parts import sampled
 
 from exhume.cli.main import parser_for
 from exhume.cli.recording_args import RecordingView, parse_cpus
@@ -72,7 +73,7 @@ def test_last_of_cores_and_events(exhume, small_recording):
     assert everything == json.loads(exhume("events", "--dir", str(small_recording), "--json").stdout)
 
 
-@pytest.mark.parametrize("command", [("diagnose",), ("incidents",), ("cores",), ("events",)])
+@pytest.mark.parametrize("command", sampled([("cores",), ("incidents",), ("diagnose",), ("events",)]))
 def test_colours_are_for_terminals_unless_requested(exhume, small_recording, command):
     piped = exhume(*command, "--dir", str(small_recording), check=False)
     assert "\x1b" not in piped.stdout + piped.stderr

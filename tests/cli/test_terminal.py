@@ -82,3 +82,19 @@ def test_a_pipe_gets_none_of_it():
             time.sleep(0.1)
             bar(0.5)
     assert pipe.getvalue() == ""
+
+
+def test_messages_are_broken_at_words_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    text = "source unavailable: cpu run-queue wait (no /proc/schedstat; needs CONFIG_SCHEDSTATS)"
+    with on(Terminal()) as terminal:
+        messages.say(text)
+        messages.suggest("exhume flame --since 2026-03-01T03:14:07Z -o culprit.html")
+    *lines, following = terminal.getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert " ".join(line.strip() for line in lines) == text
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert following == "next: exhume flame --since 2026-03-01T03:14:07Z -o culprit.html", "commands are for copying"
+    with on(io.StringIO()) as pipe:
+        messages.say(text)
+    assert pipe.getvalue() == f"{text}\n"

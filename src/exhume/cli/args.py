@@ -10,12 +10,23 @@ import shutil
 import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from exhume.cli.exit_codes import SUMMARY
 from exhume.model import settings
 from exhume.model.errors import UsageError
-from exhume.model.settings import COLOR, DIR, LOG, UTC, LogTarget, NotificationSettings, RecorderSettings, Setting
+from exhume.model.settings import (
+    COLOR,
+    DIR,
+    LOG,
+    UTC,
+    LogTarget,
+    NotificationSettings,
+    PushSettings,
+    RecorderSettings,
+    Setting,
+)
 
 T = TypeVar("T")
 
@@ -30,6 +41,10 @@ RECORDER: tuple[Setting[Any], ...] = (
 NOTIFICATIONS: tuple[Setting[Any], ...] = (
     *(settings.ON_INCIDENT, settings.WEBHOOK, settings.WEBHOOK_FORMAT, settings.WEBHOOK_TOKEN_FILE),
     *(settings.WEBHOOK_TOKEN, settings.KUBERNETES, settings.CLEAR_AFTER, settings.TAINT, settings.TAINT_SHARE),
+)
+# In the order of the fields of PushSettings.
+PUSHES: tuple[Setting[Any], ...] = (
+    *(settings.PUSH, settings.PUSH_TOKEN_FILE, settings.PUSH_TOKEN, settings.PUSH_CA_FILE, settings.S3_ENDPOINT),
 )
 TIME_FORMS = "RFC 3339, HH:MM:SS, '10m ago', @unix or now"
 MAX_WIDTH = 100
@@ -139,6 +154,22 @@ def add_setting(
     parser.add_argument(setting.flag, *short, dest=setting.name, help=text.replace("%", "%%"), **added)
 
 
+def add_server_options(parser: argparse._ActionsContainer) -> None:
+    """Where a page is served, and who may open it."""
+    add_setting(parser, settings.LISTEN)
+    add_setting(parser, settings.TOKEN)
+    parser.add_argument(
+        "--name",
+        action="append",
+        metavar="HOST",
+        default=[],
+        help="Another host name of this machine, such as a proxy's; may be repeated.",
+    )
+    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="Serve by TLS with this certificate (PEM).")
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="The certificate's key (PEM).")
+    parser.add_argument("--no-open", action="store_true", help="Don't open a browser.")
+
+
 def value_of(options: Namespace, setting: Setting[T]) -> T:
     """The value of a setting: the flag's, else the variable's, else the default."""
     given = getattr(options, setting.name, None)
@@ -166,6 +197,11 @@ def recorder_settings(options: Namespace) -> RecorderSettings:
 def notification_settings(options: Namespace) -> NotificationSettings:
     """Where incidents are reported; settings without a flag come from the environment."""
     return NotificationSettings(*(value_of(options, setting) for setting in NOTIFICATIONS))
+
+
+def push_settings(options: Namespace) -> PushSettings:
+    """Where summaries are sent; settings without a flag come from the environment."""
+    return PushSettings(*(value_of(options, setting) for setting in PUSHES))
 
 
 def add_recording_options(parser: ArgumentParser, *, window: bool = True, json: bool = True) -> None:

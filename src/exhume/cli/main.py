@@ -47,6 +47,10 @@ COMMANDS = {
         "Find what starved this node: cause, evidence, remedy.",
         ("exhume diagnose", "exhume diagnose --at 03:14:07", "exhume diagnose --last 10m --html incident.html"),
     ),
+    "top": Command(
+        "Show this node live, by the rows of its recorder.",
+        ("exhume top", "exhume top --sort wait --filter kubelet", "exhume top --json"),
+    ),
     "info": Command("Show what a recording holds, lost and cost.", ("exhume info", "exhume info --json")),
     "health": Command(
         "Say whether the recorder works, for probes.",
@@ -92,6 +96,18 @@ COMMANDS = {
         "List units and containers that crash-loop, fail or are unused.",
         ("exhume audit", "exhume audit --all --hours 48", "exhume audit ecs.service --json"),
     ),
+    "inventory": Command(
+        "Show what this node is made of.",
+        ("exhume inventory", "exhume inventory --json", "exhume inventory --root /host --json"),
+    ),
+    "compare": Command(
+        "Show what differs between two nodes or groups.",
+        (
+            "exhume compare one.json other.json",
+            "exhume compare . incident.exhume.zip --html difference.html",
+            "exhume compare --lake s3://fleet/lake zone=us-east-1a zone=us-east-1b",
+        ),
+    ),
     "import": Command(
         "Make a recording of files that other tools wrote.",
         (
@@ -112,11 +128,23 @@ COMMANDS = {
         "Plan, apply, verify and roll back the removal of a finding.",
         ("exhume fix plan ecs.service", "exhume fix apply", "exhume fix rollback"),
     ),
+    "fleet": Command(
+        "Many nodes: send to a lake, tend it, see which nodes are sick and why.",
+        (
+            "exhume fleet push s3://bucket/lake",
+            "exhume fleet report --lake /srv/lake",
+            "exhume fleet serve --lake /srv/lake",
+        ),
+    ),
     "install": Command(
         "Install recorder and page as services of systemd.",
         ("exhume install --dry-run", "exhume install", "exhume install --no-page"),
     ),
     "uninstall": Command("Remove the services; recordings stay.", ("exhume uninstall", "exhume uninstall --purge")),
+    "demo": Command(
+        "Make up an incident, and walk through it on the page.",
+        ("exhume demo", "exhume demo --no-browser", "exhume demo --keep /tmp/incident"),
+    ),
     "lab": Command(
         "Make pathologies and synthetic recordings to test with.",
         ("exhume lab list", "exhume lab run softirq-storm --for 20s", "exhume lab synth --cores 96 --hours 1"),
@@ -192,7 +220,9 @@ def run() -> None:
     except KeyboardInterrupt:
         code = exit_codes.INTERRUPTED
     # All that is left goes with the process: looking for cycles in it would take 50 ms of CPU.
-    gc.freeze()
+    if "duckdb" not in sys.modules:
+        # Its binding reports to stderr what is not collected.
+        gc.freeze()
     sys.exit(code)
 
 
@@ -208,8 +238,11 @@ def _run_and_flush() -> int | str | None:
 
 
 def _print_error(text: str) -> None:
+    # Here, because --help and --version print no errors.
+    from exhume.cli.terminal import say
+
     with suppress(OSError):
-        print(f"exhume: {text}", file=sys.stderr)
+        say(f"exhume: {text}")
 
 
 def _discard_output() -> None:

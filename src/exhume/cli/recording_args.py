@@ -1,7 +1,7 @@
 """What commands that read a recording share: opening it, and turning their options into a window."""
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import tzinfo
 
@@ -23,6 +23,7 @@ from exhume.model.times import (
 )
 from exhume.present.events_view import visible
 from exhume.procfs.cpulist import parse_cpulist
+from exhume.store.read.events import EventView
 from exhume.store.read.profile import ProfileFilter
 from exhume.store.read.recording import Recording
 
@@ -146,9 +147,13 @@ class RecordingView:
         return exit_codes.NO_DATA
 
 
+def add_cpu(parser: ArgumentParser) -> None:
+    option(parser, "--cpu N", "Only these cores: 39, 0-3 or 0,2; can be repeated.", action="append")
+
+
 def add_filters(parser: ArgumentParser) -> None:
     """Add the options that choose samples."""
-    option(parser, "--cpu N", "Only these cores: 39, 0-3 or 0,2; can be repeated.", action="append")
+    add_cpu(parser)
     option(parser, "--comm NAME", "Only threads of this name.")
     option(parser, "--pid PID", "Only this process.", type=whole_number(0, 2**31 - 1))
     option(parser, "--container NAME", "Only containers whose id or name (of Docker or Kubernetes) begins like this.")
@@ -174,6 +179,11 @@ def filter_labels(options: Namespace) -> list[str]:
     labels = {"comm": "thread", "pid": "pid", "container": "container", "pod": "pod", "stack": "stacks matching"}
     named = {"core": ",".join(options.cpu or []), **{label: getattr(options, name) for name, label in labels.items()}}
     return [f"{label} {value}" for label, value in named.items() if value not in (None, "")]
+
+
+def on_cpus(events: Iterable[EventView], cpus: Collection[int] | None) -> list[EventView]:
+    """The events that name one of these cores; all of them where no core was chosen."""
+    return [event for event in events if cpus is None or event.cpu in cpus]
 
 
 def report_damaged(recording: Recording) -> None:

@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -81,11 +82,7 @@ class ServerOptions:
     ) -> Self:
         """Raises UsageError for an address that makes no sense."""
         host, port = LISTEN.read(listen)
-        if (tls_cert is None) != (tls_key is None):
-            raise UsageError("--tls-cert and --tls-key go together: give both")
-        for file in (tls_cert, tls_key):
-            if file is not None and not os.access(file, os.R_OK):
-                raise UsageError(f"{file} can't be read; --tls-cert and --tls-key take PEM files")
+        check_certificate(tls_cert, tls_key)
         given = TOKEN.read(token or "")
         if given is None and not is_loopback(host):
             given = secrets.token_urlsafe(24)
@@ -115,27 +112,53 @@ class ServerOptions:
         return Rules(hosts, self.token, self.secure, users=None if self.token else users)
 
 
+def check_certificate(tls_cert: Path | None, tls_key: Path | None) -> None:
+    """Refuse what would fail with the first connection, or wait for a passphrase. Raises UsageError."""
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("--tls-cert and --tls-key go together: give both")
+    if tls_cert is None or tls_key is None:
+        return
+    for file in (tls_cert, tls_key):
+        if not os.access(file, os.R_OK):
+            raise UsageError(f"{file} can't be read; --tls-cert and --tls-key take PEM files")
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls_cert, tls_key, password=lambda: "")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        raise UsageError(
+            f"{tls_cert} and {tls_key} are not a certificate and its key without a passphrase, both PEM: {reason}"
+        ) from None
+
+
 def serve(
-    directory: Path, options: ServerOptions, *, open_browser: bool, after_fork: Callable[[], None] | None = None
+    source: Path | str,
+    options: ServerOptions,
+    *,
+    open_browser: bool,
+    after_fork: Callable[[], None] | None = None,
+    package: str = "exhume.present.web",
 ) -> None:
-    """Serve until a signal comes; `after_fork` may start threads."""
-    listener = _listen(options.host, options.port)
+    """Serve until a signal comes: a recording, or what the application and the handlers of another package read (a
+    path, or an address that is not on this machine). `after_fork` may start threads."""
+    listener = listen(options.host, options.port)
     users = (0, starter())
     # Before anything is forked: workers get the privileges that are left.
-    drop_root(directory, [file for file in (options.tls_cert, options.tls_key) if file is not None])
+    tls_files = [file for file in (options.tls_cert, options.tls_key) if file is not None]
+    drop_root(source if isinstance(source, Path) else None, tls_files)
     from exhume.present.web.worker import Template
 
     # Forked before the server's own libraries are loaded: the workers load theirs at the same time.
-    template = Template.fork(directory, close=listener)
+    template = Template.fork(source, close=listener, package=package)
     try:
         if after_fork is not None:
             after_fork()
-        from exhume.present.web.app import create_app
         from exhume.present.web.http_server import run_server
         from exhume.present.web.pool import WorkerPool
 
         pool = WorkerPool(template)
-        app = create_app(directory, options.rules(users), pool=pool)
+        app = import_module(f"{package}.app").create_app(source, options.rules(users), pool=pool)
         link = options.link(listener.getsockname()[1])
         print(f"exhume: {link}", flush=True)
         if options.token and not options.secure:
@@ -157,14 +180,14 @@ def starter(environment: Mapping[str, str] = os.environ, user: int | None = None
     return int(caller) if own == 0 and caller.isascii() and caller.isdigit() else own
 
 
-def drop_root(directory: Path, files: Sequence[Path]) -> None:
+def drop_root(directory: Path | None, files: Sequence[Path]) -> None:
     """A server needs no root: it goes on as the user who called sudo, else as nobody, if they may read the recording
     and the program itself (parts of which are loaded on demand). If they may not, it keeps one capability, to read.
     Raises UsageError where the environment names no user."""
     if os.geteuid() != 0:
         return
     user, group = _user_id("SUDO_UID"), _user_id("SUDO_GID")
-    hidden = _hidden_from(user, group, directory, files) if user else directory
+    hidden = _hidden_from(user, group, directory, files) if user else directory or Path("/")
     if hidden is None:
         become(user, group)
     elif not user or not become_reader(user, group):
@@ -178,16 +201,16 @@ def _user_id(name: str) -> int:
     return int(text)
 
 
-def _hidden_from(user: int, group: int, directory: Path, files: Sequence[Path]) -> Path | None:
+def _hidden_from(user: int, group: int, directory: Path | None, files: Sequence[Path]) -> Path | None:
     """The first path that the server reads and the user may not; None where they may read all."""
     groups = os.getgroups()
     os.setgroups([])
     os.setegid(group)
     os.seteuid(user)
     try:
-        needed = [Path(os.__file__), Path(__file__), *files, directory]
+        needed = [Path(os.__file__), Path(__file__), *files, *([] if directory is None else [directory])]
         with contextlib.suppress(OSError):
-            needed += directory.iterdir()
+            needed += [] if directory is None else directory.iterdir()
         return next((path for path in needed if not os.access(path, os.R_OK, effective_ids=True)), None)
     finally:
         os.seteuid(0)
@@ -195,7 +218,7 @@ def _hidden_from(user: int, group: int, directory: Path, files: Sequence[Path]) 
         os.setgroups(groups)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

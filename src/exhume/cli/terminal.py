@@ -2,7 +2,9 @@
 
 import json
 import shlex
+import shutil
 import sys
+import textwrap
 import threading
 import time
 from argparse import Namespace
@@ -20,8 +22,16 @@ _BAR = 30
 
 
 def say(text: str) -> None:
-    """Print a line to stderr."""
-    print(text, file=sys.stderr)
+    """Print a line to stderr; on a terminal it is broken at words."""
+    print(wrapped(text) if sys.stderr.isatty() else text, file=sys.stderr)
+
+
+def wrapped(text: str) -> str:
+    """A message at the width of the terminal. Paths and addresses stay whole."""
+    wrapper = textwrap.TextWrapper(
+        shutil.get_terminal_size().columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(map(wrapper.fill, text.splitlines()))
 
 
 def show(options: Namespace, as_json: Callable[[], Any], draw: Callable[[Any], None]) -> None:
@@ -51,7 +61,8 @@ def cannot_write(path: Path, error: OSError, flag: str) -> ExhumeError:
 def suggest(command: str) -> None:
     """Name the next command, on a terminal only."""
     if sys.stderr.isatty():
-        say(f"next: {command}")
+        # Not broken: it is for copying.
+        print(f"next: {command}", file=sys.stderr)
 
 
 def dir_args(directory: Path) -> str:

@@ -50,9 +50,16 @@ def test_a_moment_a_range_and_the_whole_find_the_same(exhume, small_recording, i
     found = [diagnosed(exhume, small_recording, *args) for args in asked]
     causes = {(each["findings"][0]["cause"], each["findings"][0]["culprit"]["cpu"]) for each in found}
     assert len(causes) == 1
-    assert found[0]["window"] == {
-        "since": moment(incident.log_time - 20 * NANOS).replace("Z", "+00:00"),
-        "until": moment(incident.log_time + 20 * NANOS).replace("Z", "+00:00"),
+    # Within the incident it is the diagnosis of the incident, as the list of incidents and the page have it.
+    assert found[0] == diagnosed(exhume, small_recording, "--at", moment(incident.log_time + NANOS))
+    listed = json.loads(exhume("incidents", "--dir", str(small_recording), "--json", check=False).stdout)
+    top = next(each for each in listed["incidents"] if each["finding"] is not None)["finding"]
+    assert {name: found[0]["findings"][0][name] for name in ("cause", "confidence", "summary")} == {
+        name: top[name] for name in ("cause", "confidence", "summary")
+    }
+    assert found[1]["window"] == {
+        "since": moment(incident.since - 25 * NANOS).replace("Z", "+00:00"),
+        "until": moment(incident.since + 15 * NANOS).replace("Z", "+00:00"),
     }
 
 

@@ -69,6 +69,7 @@ def test_tables(exhume, small_recording, tmp_path, table):
     assert pq.read_table(file).num_rows > 0
 
 
+@pytest.mark.slow
 def test_a_long_window_is_written_in_pieces(exhume, small_recording, tmp_path, monkeypatch):
     from exhume.cli.commands import export
 

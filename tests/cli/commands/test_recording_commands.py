@@ -109,6 +109,7 @@ def test_flame_for_other_tools_holds_the_same_time(exhume, small_recording, inci
     assert sum(found["weights"]) == folded
 
 
+@pytest.mark.slow
 def test_neighbouring_windows_count_nothing_twice(exhume, synthetic):
     directory, written = synthetic
     middle = written.since + 100 * NANOS + 123_456_789
@@ -241,6 +242,7 @@ def test_times_of_day_follow_the_zone(exhume, synthetic, incident):
     assert "+09:00" in exhume(*args[:-2], TZ="Asia/Tokyo").stdout
 
 
+@pytest.mark.slow
 def test_synth_and_list(exhume, tmp_path):
     assert "synth" in exhume("lab", "list").stdout
     made = exhume("lab", "synth", "--dir", str(tmp_path / "made"), "--cores", "2", "--hours", "0.02")
@@ -283,3 +285,20 @@ def test_a_negative_time_is_a_sentence(exhume, tmp_path, args):
 
 def test_help_says_that_comm_is_a_thread(exhume):
     assert "Only threads of this name." in exhume("flame", "--help").stdout
+
+
+def test_cores_of_some_cores_only(exhume, small_recording, incident):
+    args = ("--dir", str(small_recording), "--json")
+    other = (incident.cpu + 1) % 8
+    found = json.loads(exhume("cores", *args, "--cpu", str(other)).stdout)
+    assert [core["cpu"] for core in found["cores"]] == [other]
+    assert found["worst"]["cpu"] == other
+    both = json.loads(exhume("cores", *args, "--cpu", f"{other},{incident.cpu}").stdout)
+    assert both["worst"]["cpu"] == incident.cpu
+    for command in ("events", "incidents"):
+        events = json.loads(exhume(command, *args, "--cpu", str(incident.cpu), check=False).stdout)[command]
+        assert events
+        assert {event["cpu"] for event in events} == {incident.cpu}
+    missing = exhume("cores", *args, "--cpu", "999", check=False)
+    assert missing.returncode == 3
+    assert exhume("events", *args, "--cpu", "0-", check=False).returncode == 2

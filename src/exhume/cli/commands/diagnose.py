@@ -26,6 +26,7 @@ from exhume.store.read.cached import CachedRecording
 def add_options(parser: ArgumentParser) -> None:
     option(parser, "--at TIME", "The trouble nearest to this moment, within 20 seconds of it.")
     add_recording_options(parser)
+    option(parser, "--all", "Also list why each of the other causes was ruled out.")
     option(parser, "--html FILE", "Also write a self-contained page with pictures.", type=Path)
 
 
@@ -44,7 +45,7 @@ def run(options: Namespace) -> int:
     show(
         options,
         lambda: diagnosis_json(found, view.zone),
-        lambda terminal: print_diagnosis(terminal, found, view.zone),
+        lambda terminal: print_diagnosis(terminal, found, view.zone, unfold=options.all),
     )
     if options.html is not None:
         _write_page(view, found, options.html)
@@ -64,7 +65,7 @@ def find_target(view: RecordingView, options: Namespace) -> Target:
     """The window that the options name; without any, the newest mark, or the last ten minutes where those have several
     or there is none."""
     if options.at is not None:
-        return around(view.span, parse_moment(options.at, view.reference))
+        return around(view.recording, view.span, parse_moment(options.at, view.reference))
     if not (options.last is options.since is options.until is None):
         return Target(view.window(options))
     with activity("looking for marks"):
@@ -85,8 +86,9 @@ def _next(view: RecordingView, found: Diagnosis) -> str:
     for finding in found.findings:
         for remedy in finding.remedies:
             if remedy.fix_target is not None:
-                # Look first.
-                return replace(remedy, action=Action.PLAN).command
+                # Look first. A recording may be of another node than this one.
+                where = "" if remedy.node is None else f"on {remedy.node}: "
+                return where + replace(remedy, action=Action.PLAN).command
     if not found.findings:
         return f"exhume cores{view.dir_args}"
     cpu = found.findings[0].culprit.cpu

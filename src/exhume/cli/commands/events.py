@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 
 from exhume.cli import exit_codes
 from exhume.cli.args import add_recording_options, option
-from exhume.cli.recording_args import RecordingView, report_damaged
+from exhume.cli.recording_args import RecordingView, add_cpu, on_cpus, parse_cpus, report_damaged
 from exhume.cli.terminal import activity, say, show, suggest
 from exhume.model.tables import KERNEL_LOG
 from exhume.present.events_view import events_json
@@ -15,13 +15,15 @@ from exhume.store.read.events import of_kinds
 def add_options(parser: ArgumentParser) -> None:
     add_recording_options(parser)
     option(parser, "--kind KIND", "Only events of this kind; can be repeated.", action="append")
+    add_cpu(parser)
 
 
 def run(options: Namespace) -> int:
+    cpus = parse_cpus(options.cpu or [])
     view = RecordingView.open(options)
     window = view.event_window(options)
     with activity("reading events"):
-        events = view.recording.events(window)
+        events = on_cpus(view.recording.events(window), cpus)
         found = of_kinds(events, options.kind)
     report_damaged(view.recording)
     show(
@@ -33,6 +35,7 @@ def run(options: Namespace) -> int:
         suggest(f"exhume incidents{view.dir_args}")
         return exit_codes.OK
     what = f"events of kind {' or '.join(options.kind)}" if options.kind else "events"
+    what += f" that name core {','.join(options.cpu)}" if options.cpu else ""
     if not events:
         return view.no_data(view.window(options), what, sources=[KERNEL_LOG])
     kinds = sorted({event.kind for event in events})

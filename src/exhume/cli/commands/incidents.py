@@ -8,12 +8,13 @@ from argparse import ArgumentParser, Namespace
 
 from exhume.cli import exit_codes
 from exhume.cli.args import add_recording_options, option
-from exhume.cli.recording_args import RecordingView, report_damaged
+from exhume.cli.recording_args import RecordingView, add_cpu, on_cpus, parse_cpus, report_damaged
 from exhume.cli.terminal import ProgressBar, activity, say, show, suggest
 from exhume.diagnose.engine import diagnose
+from exhume.diagnose.moments import Moment, moments_of
 from exhume.model.tables import INCIDENT
 from exhume.model.times import format_moment
-from exhume.present.events_view import Explained, Moment, incidents_json, moments_of
+from exhume.present.events_view import Explained, incidents_json
 from exhume.present.terminal.events import print_incidents
 from exhume.store.read.cached import CachedRecording
 
@@ -25,13 +26,15 @@ MAX_SECONDS = 30.0
 
 def add_options(parser: ArgumentParser) -> None:
     add_recording_options(parser)
+    add_cpu(parser)
     option(parser, "--no-findings", "List the marks only, without a diagnosis.")
 
 
 def run(options: Namespace) -> int:
+    cpus = parse_cpus(options.cpu or [])
     view = RecordingView.open(options)
     with activity("reading events"):
-        marks = view.recording.events(view.event_window(options), [INCIDENT])
+        marks = on_cpus(view.recording.events(view.event_window(options), [INCIDENT]), cpus)
     moments = moments_of(marks)
     explained = [Explained(moment) for moment in moments] if options.no_findings else _explain(view, moments)
     report_damaged(view.recording)

@@ -4,7 +4,6 @@ Ctrl-C, SIGTERM or a closed terminal seals the recording and prints what was rec
 """
 
 import os
-import subprocess
 import sys
 import threading
 from argparse import ArgumentParser, Namespace
@@ -15,21 +14,23 @@ from typing import IO, TYPE_CHECKING
 from exhume.cli import exit_codes
 from exhume.cli.args import (
     NOTIFICATIONS,
+    PUSHES,
     RECORDER,
     add_setting,
     log_target,
     notification_settings,
+    push_settings,
     recorder_settings,
     value_of,
     zone_of,
 )
 from exhume.cli.log import log_lines_to
 from exhume.cli.metrics import METRICS_SETTINGS, check_metrics_options, observe_metrics, takes_events
+from exhume.cli.page_process import page_process
 from exhume.cli.signals import stopped_by_signals
-from exhume.cli.terminal import dir_args, say
+from exhume.cli.terminal import dir_args, say, wrapped
 from exhume.model.clock import MILLIS, SystemClock
-from exhume.model.isolation import isolated_environment, isolated_python
-from exhume.model.settings import COLOR, DIR, LISTEN, LOG, UTC, RecorderSettings
+from exhume.model.settings import COLOR, DIR, LISTEN, UTC, RecorderSettings
 from exhume.present.terminal.status import Status, status_for, summary_lines
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: ArgumentParser) -> None:
-    for setting in (*RECORDER, *METRICS_SETTINGS, *NOTIFICATIONS, UTC):
+    for setting in (*RECORDER, *METRICS_SETTINGS, *NOTIFICATIONS, *PUSHES, UTC):
         if not setting.has_flag:
             continue
         add_setting(parser, setting, *(["-d"] if setting is DIR else []))
@@ -62,6 +63,7 @@ def _record(
 ) -> int:
     """Record until the time is over or a signal comes; the status shows the lines of `page`."""
     from exhume.cli.notifications import notifications_for
+    from exhume.cli.push_child import push_next_to_recorder
     from exhume.cli.recorder import node_recorder, size_on_disk
     from exhume.collect.source_set import Inboxes
     from exhume.collect.sources.job_events import EventInbox
@@ -71,6 +73,8 @@ def _record(
     posted = EventInbox() if takes_events(options) else None
     with (
         stopped_by_signals() as stop,
+        # Around the recorder: its last segment is pushed too.
+        push_next_to_recorder(push_settings(options), directory, log_target(options)),
         # Around the recorder: what is being delivered goes on while the recording is sealed.
         notifications_for(notification_settings(options), directory, settings.node_name) as notifications,
         node_recorder(settings, opener, Inboxes(notifications.pod_owners, posted)) as recorder,
@@ -90,8 +94,9 @@ def _record(
             observers = notifications.observers if metrics is None else (metrics, *notifications.observers)
             summary = recorder.run(stop, status.tick, observers)
     try:
+        live = sys.stdout.isatty()
         for line in summary_lines(summary, str(directory), size_on_disk(directory, began_ms)):
-            print(line)
+            print(wrapped(line) if live else line)
         print(f"next: exhume {'incidents' if summary.incidents else 'cores'}{dir_args(directory)}")
         sys.stdout.flush()
     except OSError:
@@ -102,30 +107,13 @@ def _record(
 
 @contextmanager
 def _page_server(options: Namespace) -> Iterator[IO[bytes] | None]:
-    """Serve the page next to the recorder, in a process of its own: they meet only in the recording, the server has no
-    privileges, and its end does not end the recorder. On a terminal, yields what it prints."""
+    """Serve the page next to the recorder; its end does not end the recorder. On a terminal, yields what it prints, for
+    the status, which is redrawn in place and would overwrite it."""
     LISTEN.from_environment()  # refuse a bad address before anything starts
-    target = log_target(options)
-    log = target.level if target.file is None else f"{target.level}:{target.file}"
-    command = isolated_python("exhume.cli.page", value_of(options, DIR), LISTEN.text())
-    # On a terminal the server's lines go into the status, which is redrawn in place and would overwrite them.
     live = sys.stdout.isatty()
-    # An own session: Ctrl-C is for the recorder, which ends the server after sealing.
-    page = subprocess.Popen(
-        [*command, "--open"] if live else command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE if live else None,
-        stderr=subprocess.STDOUT if live else None,
-        start_new_session=True,
-        env={**isolated_environment(), LOG.variable: log},
-    )
-    try:
+    directory, log = value_of(options, DIR), log_target(options)
+    with page_process(directory, LISTEN.text(), log, captured=live, open_browser=live) as page:
         yield page.stdout
-    finally:
-        # The server ends when this pipe does, also after kill -9 of the recorder.
-        assert page.stdin is not None
-        page.stdin.close()
-        page.wait()
 
 
 def _forward(lines: IO[bytes], status: Status) -> None:

@@ -6,27 +6,15 @@ then a token is required to open it.
 
 import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from exhume.cli import exit_codes
-from exhume.cli.args import add_setting, value_of
-from exhume.model.settings import DIR, LISTEN, TOKEN
+from exhume.cli.args import add_server_options, add_setting, value_of
+from exhume.model.settings import DIR
 
 
 def add_options(parser: ArgumentParser) -> None:
     add_setting(parser, DIR, "-d")
-    add_setting(parser, LISTEN)
-    add_setting(parser, TOKEN)
-    parser.add_argument(
-        "--name",
-        action="append",
-        metavar="HOST",
-        default=[],
-        help="Another host name of this machine, such as a proxy's; may be repeated.",
-    )
-    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="Serve by TLS with this certificate (PEM).")
-    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="The certificate's key (PEM).")
-    parser.add_argument("--no-open", action="store_true", help="Don't open a browser.")
+    add_server_options(parser)
 
 
 def run(options: Namespace) -> int:
