@@ -6,15 +6,27 @@ import pytest
 from tests.system.vm.vm_disks import PYTHON
 from tests.system.vm.vm_machine import Machine
 
-pytestmark = [pytest.mark.vm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
 NAMES = ("exhume-vm-first", "exhume-vm-second")
-# Makes and removes two cgroups while the recorder runs, and waits for it.
+# Makes and removes two cgroups while the recorder runs. Seconds mean little on a machine that is emulated: it waits for
+# ticks, each of which makes a file longer.
 RECORD = """
-{python} -m exhume.cli.main record --dir /var/recording --for 5s &
-until ls /var/recording/*/ >/dev/null 2>&1; do sleep 0.2; done
-sleep 2
+ticks() {{
+    left=$1 length=0
+    while [ $left -gt 0 ]; do
+        sleep 0.2
+        now=$(cat /var/recording/live/*/anchors.arrows 2>/dev/null | wc -c)
+        [ $now -eq $length ] || left=$((left - 1))
+        length=$now
+        kill -0 $recorder
+    done
+}}
+{python} -m exhume.cli.main record --dir /var/recording & recorder=$!
+ticks 4
 for name in {names}; do mkdir {root}/$name; rmdir {root}/$name; done
-wait $!
+ticks 8
+kill $recorder
+wait $recorder
 """
 READ = """
 import json
@@ -27,7 +39,7 @@ print(json.dumps([[row["path"], row["op"], row["comm"], row["level"]] for row in
 
 @pytest.fixture(scope="module")
 def recorded(machine: Machine):
-    machine.shell(RECORD.format(python=PYTHON, names=" ".join(NAMES), root=machine.kernel.memory_root), seconds=300)
+    machine.shell(RECORD.format(python=PYTHON, names=" ".join(NAMES), root=machine.kernel.memory_root))
     yield machine
     machine.shell("rm -r /var/recording")
 

@@ -2,6 +2,7 @@
 places, and half working in some."""
 
 import contextlib
+import itertools
 import json
 import socket
 import subprocess
@@ -16,8 +17,11 @@ from tests.parts import need
 from tests.system.vm.vm_disks import PYTHON, boot_archive, python_disk, systemd_disk, work_disk
 from tests.system.vm.vm_kernel import KernelChoice, cache_directory, guest_kernel
 
-BOOT_S = 300.0
-SYSTEMD_BOOT_S = 900.0
+# How long it may take on a busy host: an emulated machine that gets a tenth of a core is a hundred times slower than
+# the host, and makes progress. Only what hangs reaches these.
+BOOT_S = 900.0
+SYSTEMD_BOOT_S = 1800.0
+COMMAND_S = 1200.0
 STOP_S = 15.0
 MEMORY_MIB = 1536
 CORES = 2
@@ -44,6 +48,7 @@ class Machine:
         """With a tree, systemd is its first process, otherwise busybox."""
         self.kernel = kernel
         self._tree = systemd_tree
+        self._ids = itertools.count(1)
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as undo:
@@ -61,31 +66,34 @@ class Machine:
             self._line.sendall(b"null\n")
         self._undo.close()
 
-    def run(self, *words: str, seconds: float = 120.0) -> Answer:
+    def run(self, *words: str, seconds: float = COMMAND_S) -> Answer:
         """Run a command and wait for it."""
-        self._line.sendall(json.dumps({"words": words, "seconds": seconds}).encode() + b"\n")
-        reported = self._next_object(seconds + 30)
+        order = {"id": next(self._ids), "words": words, "seconds": seconds}
+        self._line.sendall(json.dumps(order).encode() + b"\n")
+        # The answer to a command that was not waited for may come first.
+        while (reported := self._next_object(seconds + 60)).get("id") != order["id"]:
+            pass
         return Answer(reported["code"], reported["out"], reported["err"])
 
-    def shell(self, text: str, seconds: float = 120.0) -> str:
+    def shell(self, text: str, seconds: float = COMMAND_S) -> str:
         """What a line of shell writes; it has to succeed."""
         answer = self.run("/bin/busybox", "sh", "-ec", text, seconds=seconds)
         if answer.code != 0:
-            raise GuestError(f"{text}: exit code {answer.code}: {answer.err}")
+            raise GuestError(f"{text}: exit code {answer.code}: {answer.out}{answer.err}")
         return answer.out
 
-    def run_exhume(self, *words: str, codes: tuple[int, ...] = (0,), seconds: float = 180.0) -> Answer:
+    def run_exhume(self, *words: str, codes: tuple[int, ...] = (0,), seconds: float = COMMAND_S) -> Answer:
         """The program, as its users run it."""
         answer = self.run(str(PYTHON), "-m", "exhume.cli.main", *words, seconds=seconds)
         if answer.code not in codes:
             raise GuestError(f"exhume {' '.join(words)}: exit code {answer.code}: {answer.err}")
         return answer
 
-    def exhume(self, *words: str, codes: tuple[int, ...] = (0,), seconds: float = 180.0) -> str:
+    def exhume(self, *words: str, codes: tuple[int, ...] = (0,), seconds: float = COMMAND_S) -> str:
         """What the program writes."""
         return self.run_exhume(*words, codes=codes, seconds=seconds).out
 
-    def exhume_json(self, *words: str, codes: tuple[int, ...] = (0,), seconds: float = 180.0) -> dict[str, Any]:
+    def exhume_json(self, *words: str, codes: tuple[int, ...] = (0,), seconds: float = COMMAND_S) -> dict[str, Any]:
         answer = self.run_exhume(*words, "--json", codes=codes, seconds=seconds)
         try:
             return dict(json.loads(answer.out))

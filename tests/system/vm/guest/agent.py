@@ -3,7 +3,9 @@ they returned and wrote."""
 
 import json
 import os
+import signal
 import subprocess
+import tempfile
 import termios
 import tty
 
@@ -11,19 +13,28 @@ LINE = "/dev/ttyS1"
 
 
 def answer(order: dict) -> dict:
-    try:
-        done = subprocess.run(
-            order["words"], capture_output=True, check=False, timeout=order["seconds"], stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        return {"code": None, "out": "", "err": f"still running after {order['seconds']} s"}
-    except OSError as error:
-        return {"code": 127, "out": "", "err": str(error)}
-    return {
-        "code": done.returncode,
-        "out": done.stdout.decode(errors="replace"),
-        "err": done.stderr.decode(errors="replace"),
-    }
+    # Files rather than pipes: what a command leaves running may keep them open.
+    with tempfile.TemporaryFile(dir="/run") as out, tempfile.TemporaryFile(dir="/run") as err:
+        try:
+            process = subprocess.Popen(
+                order["words"], stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+            )
+        except OSError as error:
+            return {"id": order["id"], "code": 127, "out": "", "err": str(error)}
+        late = ""
+        try:
+            code = process.wait(order["seconds"])
+        except subprocess.TimeoutExpired:
+            # With all that it started.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            code, late = None, f"still running after {order['seconds']} s\n"
+        return {"id": order["id"], "code": code, "out": text_of(out), "err": late + text_of(err)}
+
+
+def text_of(file) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def main() -> None:
