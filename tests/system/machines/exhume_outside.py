@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.schema_check import check_output
 from tests.system.machines.nspawn_machine import Machine
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
@@ -59,7 +60,10 @@ class Program:
         reported = {**order, "out": os.fspath(self._out), "err": os.fspath(self._err)}
         print(json.dumps(reported), file=self._server.stdin, flush=True)
         code = json.loads(self._server.stdout.readline())
-        return Said(code, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
+        said = Said(code, self._out.read_text(errors="replace"), self._err.read_text(errors="replace"))
+        if code >= 0:
+            check_output(words, said.out)
+        return said
 
 
 class Exhume:
@@ -70,6 +74,9 @@ class Exhume:
 
     def audit(self, *words: str) -> Said:
         return self._program.run("audit", "--root", os.fspath(self.machine.root), *words)
+
+    def inventory(self, *words: str) -> Said:
+        return self._program.run("inventory", "--root", os.fspath(self.machine.root), *words)
 
     def fix(self, verb: str, *words: str, kill_before: int = 0) -> Said:
         """`exhume fix` with this machine's root and the work directory, killed before its Nth change to either."""

@@ -6,24 +6,27 @@ ends. Only empty cgroups may stay then; the next run removes them.
 """
 
 import contextlib
+import hashlib
 import os
 import signal
+import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.parts import need
-from tests.system.machines.machine_digest import Entry, disk_digest
 from tests.system.machines.machine_leftovers import cgroup_hierarchies, own_name, remove_cgroups
 
 # A machine may be held up for long by whatever else runs here; who waits goes on the moment that it has what it wants.
 PATIENCE_S = 60.0
 HOST_NAME = "machine"
 SYSTEM_UNITS = "etc/systemd/system"
+JOURNAL = "var/log/journal"
 PACKAGED_UNITS = "lib/systemd/system"
 _SURROUNDINGS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
 # The holder, in mount and process namespaces of its own; lives until its standard input ends.
@@ -45,6 +48,51 @@ exec nsenter --mount --pid --target "$holder" -- "$@"
 
 class MachineError(Exception):
     """A machine of the tests did not do what it had to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file, directory, link or device: its type and mode, owner, and what it holds. `modified` is for files only: a
+    directory in which a file was made and removed again is as it was."""
+
+    mode: int
+    user: int
+    group: int
+    content: str
+    modified: int | None
+
+
+def disk_digest(disk: Path, changes: Path, tree: Path) -> dict[str, Entry]:
+    """Everything that differs from the tree that the machine was made of, the journal aside. What is only copied but
+    equal does not count; what was removed does."""
+    differs = {}
+    for directory, names, files in os.walk(changes):
+        for name in (*names, *files):
+            path = os.path.relpath(os.path.join(directory, name), changes)  # noqa: PTH118
+            if path == JOURNAL or path.startswith(f"{JOURNAL}/"):
+                continue
+            now, before = _entry(disk / path), _entry(tree / path)
+            if now != before:
+                differs[path] = now
+    return differs
+
+
+GONE = Entry(0, 0, 0, "gone", None)
+
+
+def _entry(path: Path) -> Entry:
+    try:
+        status = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return GONE
+    content, modified = "", None
+    if stat.S_ISREG(status.st_mode):
+        content, modified = hashlib.sha256(path.read_bytes()).hexdigest(), status.st_mtime_ns
+    elif stat.S_ISLNK(status.st_mode):
+        content = os.readlink(path)  # noqa: PTH115
+    elif stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode):
+        content = str(status.st_rdev)
+    return Entry(status.st_mode, status.st_uid, status.st_gid, content, modified)
 
 
 class Machine:

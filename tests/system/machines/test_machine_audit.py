@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 from tests.system.machines.exhume_outside import PROGRAM, SOURCE, Exhume, Program
-from tests.system.machines.made_up_units import configure, crash_loops, fails_once, install_package, made_up_name, works
+from tests.system.machines.made_up_units import (
+    Strange,
+    configure,
+    crash_loops,
+    fails_once,
+    install_package,
+    made_up_name,
+    works,
+)
 from tests.system.machines.nspawn_machine import PACKAGED_UNITS, Machine
-from tests.system.machines.strange_units import Strange
 
 from exhume.cli import exit_codes
 

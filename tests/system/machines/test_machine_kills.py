@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.system.machines.exhume_outside import KILLED, PROGRAM, SOURCE, Exhume, Program
-from tests.system.machines.machine_digest import Entry
 from tests.system.machines.made_up_units import crash_loops, install_package, made_up_name, works
-from tests.system.machines.nspawn_machine import Machine
+from tests.system.machines.nspawn_machine import Entry, Machine
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv", "dpkg-deb")]
 
