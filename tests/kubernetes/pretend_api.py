@@ -9,11 +9,14 @@ import http.server
 import json
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+import pytest
 
 Fault = Callable[[http.server.BaseHTTPRequestHandler], None]
 NODE = re.compile(r"/api/v1/nodes/([^/]+)(/status)?$")
@@ -226,3 +229,20 @@ def serve(api: PretendApi) -> http.server.ThreadingHTTPServer:
     server.daemon_threads = True
     api.url = f"http://127.0.0.1:{server.server_port}"
     return server
+
+
+@contextmanager
+def served(node: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendApi]:
+    """A server with one node, and a kubeconfig for it in the environment."""
+    state = PretendApi()
+    state.add_node(node)
+    server = serve(state)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    monkeypatch.setenv("KUBECONFIG", str(state.kubeconfig(directory / "kubeconfig")))
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -16,7 +16,10 @@ from pathlib import Path
 from tests.parts import SEARCH_PATH, missing, need
 
 SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+# Of the API server; raise it with what is changed in its source.
+EDITION = "2"
 _TREE = "k8s.io/kubernetes"
+_REFLECT = "github.com/modern-go/reflect2"
 _OPENAPI = "pkg/generated/openapi/zz_generated.openapi.go"
 _BUILD_S = 3600
 _FETCH_S = 600
@@ -37,13 +40,12 @@ def programs(names: tuple[str, ...] = SERVERS) -> Path:
     cache = cache_directory()
     directory = cache / "bin"
     directory.mkdir(exist_ok=True)
-    if all((directory / name).exists() for name in (*names, "kubectl")):
+    if not _absent(directory, (*names, "kubectl")):
         return directory
     with locked(cache / "lock"):
         if not (directory / "kubectl").exists():
             _unpack_kubectl(cache, directory)
-        absent = [name for name in names if not (directory / name).exists()]
-        if absent:
+        if absent := _absent(directory, names):
             source = _source(cache)
             for name in absent:
                 _build(cache, source, name)
@@ -52,6 +54,13 @@ def programs(names: tuple[str, ...] = SERVERS) -> Path:
             shutil.rmtree(cache / "source", ignore_errors=True)
             shutil.rmtree(cache / "go-build", ignore_errors=True)
     return directory
+
+
+def _absent(directory: Path, names: tuple[str, ...]) -> list[str]:
+    """Those of the programs that are not there, or not of this edition."""
+    edition = directory / "edition"
+    stale = () if edition.exists() and edition.read_text() == EDITION else ("kube-apiserver",)
+    return [name for name in names if name in stale or not (directory / name).exists()]
 
 
 @contextmanager
@@ -75,8 +84,21 @@ def _source(cache: Path) -> Path:
     archive = next(place.glob("kubernetes_*.orig.tar.*"))
     subprocess.run(["tar", "-xf", archive, "-C", place], check=True, timeout=_FETCH_S)
     next(place.glob("kubernetes-*/cmd")).parent.rename(gopath)
+    _renew_reflect2(place, gopath)
     (place / "version").write_text(archive.name.split("_")[1].split(".orig")[0].partition("+")[0])
     return gopath
+
+
+def _renew_reflect2(place: Path, source: Path) -> None:
+    """Its copy of a library walks maps as Go before 1.18 laid them out: a server that newer Go compiled crashes on
+    objects of custom kinds. Debian's package of the library has the version that knows both (1.0.2)."""
+    own = source / "vendor" / _REFLECT
+    with unpacked("golang-github-modern-go-reflect2-dev", place / "reflect2") as tree:
+        for path in own.glob("*.[gs]*"):
+            path.unlink()
+        for path in (tree / "usr/share/gocode/src" / _REFLECT).iterdir():
+            if path.suffix in (".go", ".s") and not path.name.endswith("_test.go"):
+                shutil.copy2(path, own / path.name)
 
 
 def _source_lists(place: Path) -> list[str]:
@@ -123,6 +145,8 @@ def _build(cache: Path, source: Path, name: str) -> None:
     args = ["go", "build", "-trimpath", "-ldflags", f"-s -w {' '.join(marks)}", "-o", str(scratch), f"./cmd/{name}"]
     _run(args, source, surroundings)
     scratch.rename(cache / "bin" / name)
+    if name == "kube-apiserver":
+        (cache / "bin/edition").write_text(EDITION)
 
 
 def _generate_openapi(source: Path, surroundings: dict[str, str]) -> None:
@@ -164,13 +188,19 @@ def _go() -> Path:
 
 def _unpack_kubectl(cache: Path, directory: Path) -> None:
     """The client of the same version. Its package collides with other packages of kubectl: only its file is taken."""
-    scratch = cache / "client"
+    with unpacked("kubernetes-client", cache / "client") as tree:
+        shutil.copy2(tree / "usr/bin/kubectl", directory / "kubectl")
+
+
+@contextmanager
+def unpacked(package: str, scratch: Path) -> Iterator[Path]:
+    """The files of a package of Debian's that is not installed for it."""
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
     try:
-        _apt(["download", "kubernetes-client"], scratch, "the package kubernetes-client")
+        _apt(["download", package], scratch, f"the package {package}")
         subprocess.run([need("dpkg-deb"), "-x", next(scratch.glob("*.deb")), scratch / "tree"], check=True)
-        shutil.copy2(scratch / "tree/usr/bin/kubectl", directory / "kubectl")
+        yield scratch / "tree"
     finally:
         shutil.rmtree(scratch)
 

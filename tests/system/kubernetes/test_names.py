@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,26 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.root]
 
 LABELS = {"topology.kubernetes.io/zone": "eu-1a", "node.kubernetes.io/instance-type": "m5.large", "pool": "batch"}
 STATIC = "keeper"
+# The part of KubeRay's kind that a plan changes (ray-operator/apis/ray/v1, RayClusterSpec).
+_RAY_SPEC = {"type": "object", "properties": {"suspend": {"type": "boolean"}}}
+RAY_CLUSTERS: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "rayclusters.ray.io"},
+    "spec": {
+        "group": "ray.io",
+        "scope": "Namespaced",
+        "names": {"kind": "RayCluster", "plural": "rayclusters", "singular": "raycluster"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": _RAY_SPEC}}},
+            }
+        ],
+    },
+}
 
 
 def owned_by(owned: dict[str, Any], version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
@@ -30,9 +49,7 @@ def owned_by(owned: dict[str, Any], version: str, kind: str, name: str, uid: str
 
 @pytest.fixture(scope="module")
 def workloads(cluster: Node) -> Iterator[dict[str, str]]:
-    """Pods of each kind of owner, with the reference that kubectl takes; the manifests' service account. A server of
-    this version, compiled by a newer Go, crashes on objects of custom kinds (modern-go/reflect2 before 1.0.2): a kind
-    that it does not know stands for them."""
+    """Pods of each kind of owner, with the reference that kubectl takes; the manifests' service account."""
     cluster.kubectl("label", "node", NODE, *(f"{name}={value}" for name, value in LABELS.items()), "--overwrite")
     cluster.apply(namespace("prod"))
     cluster.apply(*[each for each in fitted(cluster, cluster.work / "unused") if each["kind"] != "DaemonSet"])
@@ -40,14 +57,20 @@ def workloads(cluster: Node) -> Iterator[dict[str, str]]:
     template = {"spec": job("x", [container("job", BROKEN_IMPORT)])["spec"]}
     nightly = {"schedule": "0 0 1 1 *", "jobTemplate": template}
     meta = {"name": "nightly", "namespace": "prod"}
+    cluster.apply(RAY_CLUSTERS)
+    cluster.kubectl("wait", "--for=condition=Established", f"crd/{RAY_CLUSTERS['metadata']['name']}")
+    until("the kind is served", lambda: cluster.kubectl_ok("get", "rayclusters.ray.io", "-n", "prod"))
+    meta_of_train = {"name": "train", "namespace": "prod"}
     cluster.apply(
         workload("Deployment", "web", idle),
+        {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": meta_of_train, "spec": {"suspend": False}},
         {"apiVersion": "batch/v1beta1", "kind": "CronJob", "metadata": meta, "spec": nightly},
     )
     cron = cluster.get("cronjob/nightly", "-n", "prod")
+    train = cluster.get("raycluster.ray.io/train", "-n", "prod")
     made = job("nightly-29000000", [container("job", BROKEN_IMPORT)], backoffLimit=0)
     cluster.apply(
-        owned_by(pod("train-head", idle), "ray.io/v1", "RayCluster", "train", str(uuid.uuid4())),
+        owned_by(pod("train-head", idle), "ray.io/v1", "RayCluster", "train", train["metadata"]["uid"]),
         owned_by(made, cron["apiVersion"], "CronJob", "nightly", cron["metadata"]["uid"]),
     )
     manifest = cluster.work / "manifests/keeper.yaml"
@@ -59,7 +82,9 @@ def workloads(cluster: Node) -> Iterator[dict[str, str]]:
         f"{STATIC}-{NODE}": f"static-pod/{STATIC}-{NODE}",
     }
     manifest.unlink()
-    cluster.kubectl("delete", "-n", "prod", "cronjob/nightly", "deployment/web", "pod/train-head", "--wait=false")
+    made = ("cronjob/nightly", "deployment/web", "pod/train-head", "raycluster.ray.io/train")
+    cluster.kubectl("delete", "-n", "prod", *made, "--wait=false")
+    cluster.kubectl("delete", "crd", RAY_CLUSTERS["metadata"]["name"], "--wait=false")
 
 
 class Recorder:
@@ -144,6 +169,11 @@ def test_plans_name_the_owner_and_their_commands_work(cluster: Node, recorder: R
     assert cron["owner"] == "cron job prod/nightly"
     (step,) = recorder("fix", "plan", services["prod/train-head"]["key"], "--no-zombies")["steps"]
     assert "kubectl -n prod patch raycluster.ray.io train --type=merge " in step["commands"][-1]
+    assert not step["automatic"], "its controller decides what becomes of its pods"
+    for lines, suspended in ((step["commands"], True), (step["undo_commands"], False)):
+        for line in (each for each in lines if " logs " not in each):
+            recorder.paste(line)
+        assert cluster.get("raycluster.ray.io/train", "-n", "prod")["spec"]["suspend"] is suspended
     (step,) = recorder("fix", "plan", cron["key"], "--no-zombies")["steps"]
     assert not step["automatic"], "what kubelet starts again is for its owner to change"
     for line in (each for each in step["commands"] if " logs " not in each):

@@ -22,6 +22,8 @@ from tests.system.kubernetes.recorder_pods import (
 )
 from tests.system.kubernetes.workloads import namespace, runner, trouble
 
+from exhume.store.read.recording import Recording
+
 pytestmark = [pytest.mark.kubernetes, pytest.mark.root]
 
 PROGRAM = str(Path(sysconfig.get_path("scripts")) / "exhume")
@@ -96,6 +98,14 @@ def troubled(cluster: Node, exhume: Exhume) -> None:
         lambda: (cluster.get("job", "-n", "prod", "import")["status"].get("failed") or 0) >= 3,
     )
 
+    def recorded(where: str, app: str) -> bool:
+        """The recorder asks the runtime every few seconds."""
+        rows = Recording.open(exhume.recording).read("events", None, ["kind", "pod_name"]).to_pylist()
+        died = [row["pod_name"] for row in rows if row["kind"] == "container-die"]
+        return sum(name.startswith(f"{where}/{app}-") for name in died if name) >= 3
+
+    until("three ends of each are recorded", lambda: all(recorded(*each) for each in looping))
+
 
 @pytest.fixture(scope="module")
 def services(troubled: None, exhume: Exhume) -> dict[str, Any]:
@@ -132,10 +142,12 @@ def test_the_audit_knows_that_memory_ran_out(services: dict[str, Any]) -> None:
 
 def test_several_loops_are_named_with_pod_container_and_owner(troubled: None, exhume: Exhume) -> None:
     found = finding(exhume("diagnose", "--last", "3m"), "crash-loop")
-    said = json.dumps(found, ensure_ascii=False)
     assert found["scope"] == "workload"
-    assert "of daemon set monitoring/log-agent" in said and "deployment prod/crashy" in said
-    assert "/worker" in said and "/agent" in said
+    named = [each["name"] for each in found["entities"] if each["kind"] == "container"]
+    for pod, name in (("prod/crashy-", "/worker"), ("monitoring/log-agent-", "/agent")):
+        assert any(each.startswith(pod) and each.endswith(name) for each in named), named
+    said = json.dumps(found, ensure_ascii=False)
+    assert "of daemon set monitoring/log-agent" in said and "of deployment prod/crashy" in said
 
 
 def test_kills_for_memory_name_the_pod(troubled: None, exhume: Exhume) -> None:
@@ -144,7 +156,8 @@ def test_kills_for_memory_name_the_pod(troubled: None, exhume: Exhume) -> None:
 
 
 def test_a_pod_at_its_own_limit_is_not_the_nodes_trouble(troubled: None, exhume: Exhume) -> None:
-    findings = exhume("diagnose", "--last", "3m")["findings"]
+    # kubelet waits ever longer before it starts what was killed.
+    findings = exhume("diagnose", "--last", "5m")["findings"]
     causes = [each["cause"] for each in findings]
     throttled = finding({"findings": findings}, "cfs-throttling")
     assert throttled["scope"] == "workload" and "prod/throttled-0" in json.dumps(throttled)
