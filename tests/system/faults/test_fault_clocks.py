@@ -151,7 +151,7 @@ def test_a_recorder_that_is_held_for_many_seconds(
     held_s = int(os.environ.get("EXHUME_HELD_S", "10"))
     directory = tmp_path / "recording"
     recorder = start(directory).ticks(2)
-    # The core is its own, whoever else runs: the more of its stacks there are, the sooner they have no room.
+    # The core is its own, whatever else runs: the more of its stacks there are, the sooner they have no room.
     deep = load(compiled("deep_stack"), 300, core=1, nice=-20)
     until("its stacks are sampled", lambda: deep.pid in pids_sampled(directory), every=0.2)
     recorder.send(signal.SIGSTOP)

@@ -1,5 +1,6 @@
-"""Cores that go, come back, or are taken by the kernel."""
+"""Cores that go, come back, or are taken by the kernel or by others."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -16,10 +17,12 @@ from tests.system.faults.recorder_process import (
     losses,
     monotonic,
     rows,
+    seconds,
     share_sums,
     until,
 )
 
+from exhume.collect.loop import LATE_NS
 from exhume.collect.perf.netlink import HotplugWatch
 from exhume.model.clock import MILLIS, NANOS
 from exhume.store.read.recording import Recording
@@ -30,6 +33,9 @@ Start = Callable[..., RecorderProcess]
 Load = Callable[..., subprocess.Popen[str]]
 
 SPIN = "while :; do :; done"
+# As many as starved a recorder that had the usual priority, on as many cores.
+SPINNERS, STARVED_S = 64, 12
+STARVED = sorted(os.sched_getaffinity(0))[:2]
 CPU1 = Path("/sys/devices/system/cpu/cpu1/online")
 
 
@@ -128,3 +134,37 @@ def test_a_core_that_is_busy_in_the_kernel_is_marked_once(tmp_path: Path, start:
     marked = Recording.open(directory).events(None, ["incident"])
     begin = next(each.wall for each in marked if each.cpu == 1 and "in the kernel" in each.text)
     assert before - 1.5 * NANOS < begin < begun + 1.5 * NANOS, "at the second in which it began"
+
+
+@pytest.mark.needs("gcc", "taskset")
+def test_spinners_on_every_core_do_not_starve_the_recorder(
+    tmp_path: Path, start: Start, load: Load, compiled: Callable[[str], Path]
+) -> None:
+    """Next to one that is not raised, which shows in the same seconds that they would."""
+    under = ["taskset", "-c", ",".join(map(str, STARVED))]
+    raised = start(tmp_path / "raised", under=under)
+    usual = start(tmp_path / "usual", "--nice", "0", under=under)
+    for recorder in (raised, usual):
+        recorder.ticks(2)
+    # Each in a session of its own: where the kernel groups processes by session, that is the worst case.
+    spinners = [load(compiled("spin"), core=STARVED[number % len(STARVED)]) for number in range(SPINNERS)]
+    before = {recorder: recorder.kept_waiting for recorder in (raised, usual)}
+    since = monotonic()
+    time.sleep(STARVED_S)
+    until_ = monotonic()
+    waited = {recorder: recorder.kept_waiting - before[recorder] for recorder in before}
+    for spinner in spinners:
+        spinner.kill()
+    for recorder in (raised, usual):
+        assert recorder.stop() == 0
+        clean_words(recorder)
+    shares = [row for row in rows(raised.directory, "cpu", "cpu", "span_ms", "idle") if since < row["time"] < until_]
+    assert len({row["time"] for row in shares}) >= STARVED_S - 2, "every second has its row"
+    within = [row for row in shares if row["cpu"] in STARVED and row["time"] + row["span_ms"] * MILLIS < until_]
+    assert within and all(row["idle"] <= 10 for row in within), "the spinners had the cores"
+    assert max(row["span_ms"] for row in shares) * MILLIS <= LATE_NS
+    late = [loss for loss in Recording.open(raised.directory).losses() if loss.kind == "late-tick"]
+    assert not [loss.text for loss in late if since < loss.time < until_]
+    # A core that 32 others want comes late at the usual priority.
+    print(f"waited {seconds(waited[raised]):.3f} s for a core, at the usual priority {seconds(waited[usual]):.3f} s")
+    assert waited[usual] > 5 * waited[raised]

@@ -221,7 +221,8 @@ def test_two_recorders_in_two_directories_get_along(tmp_path: Path, start: Start
         lost = [losses(recorder.directory) for recorder in both]
         if not any("late-tick" in each for each in lost):
             break
-    assert lost == [{}, {}]
+    # Programs of other tests may be no ELF files.
+    assert [kind for each in lost for kind in each if not kind.startswith("symbols-")] == []
 
 
 def test_a_lock_that_a_dead_recorder_left_is_no_lock(tmp_path: Path, start: Start) -> None:

@@ -53,44 +53,6 @@ def record_next_to(recorder: RecorderProcess, run: Callable[[], None]) -> int:
     return peak
 
 
-@pytest.mark.paced
-def test_crafted_programs_of_another_user_neither_stall_nor_swell_the_recorder(
-    tmp_path: Path, start: Start, load, compiled: Callable[[str], Path], open_directory: Path
-) -> None:
-    programs = [crafted_elf.write(kind, compiled("spin"), open_directory / kind) for kind in crafted_elf.KINDS]
-    recorder = start(tmp_path / "recording")
-
-    def run() -> None:
-        for program in programs:
-            load(need("setpriv"), *UNPRIVILEGED, program, nice=10)
-
-    assert record_next_to(recorder, run) < MEMORY_BUDGET + MEMORY_MARGIN
-    assert longest_gap(recorder.directory, 0) <= 2.2
-    texts = [loss.text for loss in Recording.open(recorder.directory).losses()]
-    for program in programs:
-        assert any(str(program) in text and "uid 65534" in text for text in texts), program
-    assert "source-failed" not in losses(recorder.directory)
-
-
-@pytest.mark.paced
-def test_countless_mappings_of_a_long_path_do_not_swell_the_recorder(
-    tmp_path: Path, start: Start, load, compiled: Callable[[str], Path], open_directory: Path
-) -> None:
-    program = shutil.copy(compiled("many_maps"), open_directory)
-    recorder = start(tmp_path / "recording")
-    recorder.recording()
-
-    def run() -> None:
-        shell = f"cd {open_directory}; exec {program}"
-        process = load(need("setpriv"), *UNPRIVILEGED, "sh", "-c", shell)
-        assert process.stdout.readline() == "ready\n"
-
-    assert record_next_to(recorder, run) < MEMORY_BUDGET + MEMORY_MARGIN
-    assert longest_gap(recorder.directory, 0) <= 2.2
-    found = [loss.text for loss in Recording.open(recorder.directory).losses() if loss.kind == "lost-mappings"]
-    assert any("many_maps" in text and "uid 65534" in text for text in found)
-
-
 @contextmanager
 def mounted(mountpoint: Path, program: Path, operation: str) -> Iterator[Callable[[], None]]:
     """A FUSE file system that holds the program `spin`; yields what makes it leave an operation unanswered."""
@@ -193,3 +155,41 @@ def used_cpu(pid: int) -> float:
     """Seconds of CPU time that a program has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.paced
+def test_crafted_programs_of_another_user_neither_stall_nor_swell_the_recorder(
+    tmp_path: Path, start: Start, load, compiled: Callable[[str], Path], open_directory: Path
+) -> None:
+    programs = [crafted_elf.write(kind, compiled("spin"), open_directory / kind) for kind in crafted_elf.KINDS]
+    recorder = start(tmp_path / "recording")
+
+    def run() -> None:
+        for program in programs:
+            load(need("setpriv"), *UNPRIVILEGED, program, nice=10)
+
+    assert record_next_to(recorder, run) < MEMORY_BUDGET + MEMORY_MARGIN
+    assert longest_gap(recorder.directory, 0) <= 2.2
+    texts = [loss.text for loss in Recording.open(recorder.directory).losses()]
+    for program in programs:
+        assert any(str(program) in text and "uid 65534" in text for text in texts), program
+    assert "source-failed" not in losses(recorder.directory)
+
+
+@pytest.mark.paced
+def test_countless_mappings_of_a_long_path_do_not_swell_the_recorder(
+    tmp_path: Path, start: Start, load, compiled: Callable[[str], Path], open_directory: Path
+) -> None:
+    program = shutil.copy(compiled("many_maps"), open_directory)
+    recorder = start(tmp_path / "recording")
+    recorder.recording()
+
+    def run() -> None:
+        shell = f"cd {open_directory}; exec {program}"
+        process = load(need("setpriv"), *UNPRIVILEGED, "sh", "-c", shell)
+        assert process.stdout.readline() == "ready\n"
+
+    assert record_next_to(recorder, run) < MEMORY_BUDGET + MEMORY_MARGIN
+    assert longest_gap(recorder.directory, 0) <= 2.2
+    found = [loss.text for loss in Recording.open(recorder.directory).losses() if loss.kind == "lost-mappings"]
+    assert any("many_maps" in text and "uid 65534" in text for text in found)

@@ -1,4 +1,4 @@
-"""However a recorder is asked to stop, it seals what it has and says so; whoever watches it may leave at any time."""
+"""However a recorder is asked to stop, it seals what it has and says so; what watches it may leave at any time."""
 
 import os
 import pty

@@ -5,6 +5,7 @@ Longer with EXHUME_FUZZ_SECONDS (for each target); another sequence with EXHUME_
 """
 
 import contextlib
+import json
 import multiprocessing
 import os
 import random
@@ -21,7 +22,8 @@ from pathlib import Path
 
 import pytest
 from tests.collect.symbols.go_programs import Elf, function_table, module_data
-from tests.parts import need
+from tests.fleet.inventories import node
+from tests.parts import address_space, need
 
 from exhume.collect.sources.cgroup_trace import parse_trace
 from exhume.collect.symbols.kernel import load_kallsyms
@@ -30,6 +32,8 @@ from exhume.collect.symbols.parser.open_file import FileRefused, OpenFile, ident
 from exhume.collect.symbols.parser.program import unpack_program
 from exhume.collect.symbols.parser.server import answer
 from exhume.collect.symbols.parser.wire import HEADER_SIZE, BadReply, body_size, decode_reply, encode_reply, text
+from exhume.fleet.attributes import attributes_of
+from exhume.model.inventory.codec import inventory_json, inventory_of
 from exhume.procfs.cgroup import parse_cgroup_stat, parse_controllers, parse_cpu_max, parse_cpu_stat, parse_pid_cgroup
 from exhume.procfs.flat_keyed import parse_flat_keyed
 from exhume.procfs.kmsg import parse_record
@@ -190,6 +194,11 @@ TARGETS = {
             b"CPU:0 [LOST 5 EVENTS]\n"
         ),
     ),
+    "inventory": Target(
+        lambda content: attributes_of(inventory_of(content)),
+        lambda: [json.dumps(inventory_json(node(bootstrap=each))).encode() for each in (True, False)],
+        (ValueError,),
+    ),
     "kallsyms": Target(
         kallsyms,
         constant(b"ffffffff81000000 T _text\nffffffff81000100 t do_idle\nffffffffc0000000 t f\t[ext4]\n"),
@@ -218,7 +227,7 @@ TARGETS = {
 
 def run_cases(target: Target, seeds: range, log: Path) -> None:
     """In a child: what ends it leaves the input behind, and its seed."""
-    limit = current_memory() + MORE_MEMORY
+    limit = address_space() + MORE_MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     inputs = target.valid()
     for seed in seeds:
@@ -228,10 +237,6 @@ def run_cases(target: Target, seeds: range, log: Path) -> None:
         with contextlib.suppress(*target.refusals):
             target.parse(content)
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def current_memory() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 @pytest.mark.parametrize("name", TARGETS)

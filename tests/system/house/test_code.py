@@ -51,3 +51,10 @@ def catches_everything(handler: ast.ExceptHandler) -> bool:
 
 def test_every_module_has_a_docstring():
     assert not [name for name, module in parsed().items() if not ast.get_docstring(module)]
+
+
+def test_coroutines_of_tests_run_in_a_thread():
+    # Playwright keeps a loop in the main thread of its worker: asyncio.run fails there, in whichever test comes next.
+    allowed = {"tests/coroutines.py", "tests/present/web/pool_program.py", name_of(Path(__file__))}
+    tests = [path for path in OTHER_FILES if path.is_relative_to(ROOT / "tests")]
+    assert {name_of(path) for path in tests if "asyncio.run(" in path.read_text()} <= allowed

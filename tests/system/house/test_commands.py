@@ -7,7 +7,8 @@ from pathlib import Path
 from exhume.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[3]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+DOCUMENTS = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
+DOCUMENTS += sorted((ROOT / "docs").glob("**/*.md"))
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 PATH = re.compile(r"(?<![\w./~<>*-])((?:src|tests|bench|docs|tools|\.ci)/[\w./-]*[\w/])(?![\w*<>{-])")
@@ -57,6 +58,14 @@ def test_documents_name_only_files_that_exist():
         return {name for name in mentioned if not (document.parent / name).exists() and not (ROOT / name).exists()}
 
     assert not violations(missing_files, set())
+
+
+def test_documents_name_only_tests_that_exist():
+    def missing_tests(document: Path) -> set[str]:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", document.read_text())
+        return {name for file, name in named if f"def {name}(" not in (ROOT / file).read_text()}
+
+    assert not violations(missing_tests, set())
 
 
 def test_links_between_documents_are_not_dead():

@@ -18,6 +18,7 @@ def load():
 
 
 page = load()
+PAGES = (page.STATIC / "index.html", page.STATIC / "fleet.html", page.REPORT / "report.html")
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def no_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def built(tree: Path) -> None:
     """As if the page had been built from the sources that are there."""
-    for file in (page.STATIC / "index.html", page.REPORT / "report.html"):
+    for file in PAGES:
         (tree / file).parent.mkdir(parents=True, exist_ok=True)
         (tree / file).write_text("<!doctype html>")
     (tree / page.STATIC / page.STAMP).write_text(page.content_hash(tree))
@@ -76,7 +77,7 @@ def test_a_page_is_stale_once_a_source_changed_was_added_or_renamed(tree: Path):
     assert not page.is_fresh(tree)
 
 
-@pytest.mark.parametrize("file", [page.STATIC / "index.html", page.REPORT / "report.html"])
+@pytest.mark.parametrize("file", PAGES)
 def test_a_page_whose_files_are_gone_is_stale(tree: Path, file: Path):
     built(tree)
     (tree / file).unlink()

@@ -89,7 +89,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     """Both record the same seconds; perf stamps its samples with the clock that exhume uses."""
     work = tmp_path_factory.mktemp("beside-perf")
     directory, data = work / "recording", work / "perf.data"
-    words = ["perf", "record", "-k", "CLOCK_MONOTONIC", "-e", "cpu-clock", "-F", "97", "-g", "-a", "-o", str(data)]
+    # Without copies of all programs that ran.
+    words = ["perf", "record", "-aNg", "-k", "CLOCK_MONOTONIC", "-e", "cpu-clock", "-F", "97", "-o", str(data)]
     with recorder(directory):
         # perf, too, empties its rings in time, whoever else wants the cores.
         with on_time():

@@ -12,7 +12,7 @@ from exhume.lab.own_docker import docker_missing
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    item.add_marker(pytest.mark.xdist_group("cgroups"))
+    item.add_marker(pytest.mark.xdist_group("containers"))
 
 
 @pytest.fixture(scope="module")

@@ -90,10 +90,9 @@ def test_times_are_those_of_the_runtime(containerd: OwnContainerd) -> None:
     with Cri(containerd.socket) as runtime:
         status = runtime.status(once).status
     start, die = recorder.look()
-    assert (start["time"], die["time"]) == (
-        status.started_at - recorder.offset,
-        status.finished_at - recorder.offset,
-    )
+    # On a machine that is busy the runtime notes the start late, after the end.
+    started = min(status.started_at, status.finished_at)
+    assert (start["time"], die["time"]) == (started - recorder.offset, status.finished_at - recorder.offset)
     assert start["owner"] == die["owner"] == "job/once" and die["value"] == 0.0
     recorder.source.close()
 

@@ -193,6 +193,7 @@ def test_the_pods_of_a_job_are_one_service(containerd: OwnContainerd) -> None:
     rows = [each for name, each in look(containerd).items() if "/import-" in name]
     (job,) = rows
     assert (job.id, job.name, job.workload) == (made[-1], "shop/import-q8r6t/run", "job/import")
+    assert job.earlier == ("shop/import-x7k2p/run", "shop/import-b4c9d/run", "shop/import-z2w5v/run")
     assert job.history is not None and (job.history.starts, job.history.failures) == (4, 4)
     assert len(job.history.exits) == 4 and job.history.exits[0] == job.last_exit
     # Each of them was started once.

@@ -19,11 +19,11 @@ from tests.system.zombies.own_docker import OwnDocker, until
 
 from exhume.collect.containers.docker import Engine, container_path
 from exhume.collect.containers.docker_services import docker_services
+from exhume.collect.containers.services import container_services
 from exhume.collect.node_root import NodeRoot
 from exhume.control.containers import DockerControl
 from exhume.diagnose.audit.traits import traits_of
 from exhume.model.audit import Manager, Service, Trait, merge_lists
-from exhume.remedy.audit import container_services
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("dockerd", "docker", "busybox")]
 
