@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exhume.diagnose.engine import diagnose
+from exhume.diagnose.moments import AROUND_NS, moments_of
 from exhume.model.clock import NANOS, SystemClock, Window
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.facts import RecordingFacts
 from exhume.model.finding import Diagnosis
-from exhume.model.tables import INCIDENT, TABLES
+from exhume.model.tables import DYING_CGROUPS, INCIDENT, TABLES
 from exhume.model.times import Reference, parse_window
-from exhume.present.events_view import AROUND_NS, moments_of
 from exhume.store.format.schema import DIMENSIONS
 from exhume.store.read.cached import CachedRecording
 from exhume.store.read.profile import ProfileFilter
@@ -203,7 +203,7 @@ class Recording:
         if at is not None:
             if since is not None or until is not None:
                 raise UsageError("at and a window can't be combined; give one of them")
-            target = around(span, _or(self._ends(at, None)[0], span.until))
+            target = around(stored, span, _or(self._ends(at, None)[0], span.until))
         elif since is None and until is None:
             target = newest_target(stored, span, stored.newest() or span.until)
         else:
@@ -235,13 +235,25 @@ def newest_target(recording: StoredRecording, span: Window, newest: int) -> Targ
         return Target(recent)
     # Of several marks in the last ten minutes the newest may be the least.
     several = recent.contains(mark) and len(moments_of(recording.events(recent, [INCIDENT]))) > 1
-    return Target(recent) if several else around(span, mark)
+    return Target(recent) if several else around(recording, span, mark)
 
 
-def around(span: Window, moment: int) -> Target:
-    """The seconds about a moment; an empty window where it was not recorded."""
+def around(recording: StoredRecording, span: Window, moment: int) -> Target:
+    """The seconds about a moment; an empty window where it was not recorded. Of a moment within an incident they are
+    the incident's, as for the page and `exhume incidents`: its figures are the same everywhere."""
     if not span.contains(moment):
         return Target(Window(0, 0))
+    near = Window(moment - LAST_NS, moment + LAST_NS).clamp(span)
+    # A time that is given in whole seconds lies up to one before the mark.
+    marked = [
+        each
+        for each in moments_of(recording.events(near, [INCIDENT]))
+        if each.span.since - NANOS < moment < each.span.until
+    ]
+    if marked:
+        # A growth goes on for minutes: what else happened in them is more likely meant.
+        best = min(marked, key=lambda each: each.trigger == DYING_CGROUPS)
+        return Target(best.window.clamp(span), best.at)
     return Target(Window(moment - AROUND_NS, moment + AROUND_NS).clamp(span), moment)
 
 

@@ -4,13 +4,20 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.collect.fake_node import FakeNode
+from tests.parts import missing
 
+from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
 from exhume.collect.processes import ProcessReader, cgroup_path
 from exhume.procfs.host import Host
 
+# One test makes a cgroup, which on v2 has all controllers.
+pytestmark = pytest.mark.xdist_group("containers")
 ID = "5a" * 32
 STAT = "4242 ({comm}) S 17 4242 4242 0 -1 4194304 1 0 0 0 1 2 0 0 20 0 1 0 {start} 1000 10 18446744073709551615\n"
 
@@ -101,6 +108,43 @@ def test_this_process() -> None:
         assert began - of_a_tick <= row["start"] <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     finally:
         child.communicate(b"\n")
+
+
+@pytest.fixture
+def hierarchy() -> Path:
+    """The hierarchy that the recorder goes by."""
+    layout = hierarchies(Host())
+    found = find_v1(layout, "memory") or find_v2(layout)
+    return found.path if found else missing("a hierarchy with the memory controller")
+
+
+@pytest.fixture
+def delegated(hierarchy: Path) -> Iterator[Path]:
+    """A cgroup that belongs to nobody."""
+    cgroup = hierarchy / f"exhume-test-delegated-{os.getpid()}"
+    cgroup.mkdir()
+    os.chown(cgroup, 65534, 65534)
+    yield cgroup
+    for each in (*cgroup.glob("*/"), cgroup):
+        each.rmdir()
+
+
+@pytest.mark.root
+def test_a_cgroup_that_a_user_named_like_a_container_is_none(hierarchy: Path, delegated: Path) -> None:
+    faked = delegated / f"docker-{ID}.scope"
+    subprocess.run(["mkdir", str(faked)], user=65534, group=65534, extra_groups=(), check=True)
+    reader = ProcessReader(Host())
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        home = hierarchy / described(reader, child.pid)["cgroup"].lstrip("/")
+        # It waits meanwhile, so that nothing is charged there and keeps the cgroup.
+        (faked / "cgroup.procs").write_text(str(child.pid))
+        row = reader.describe(child.pid)
+        (home / "cgroup.procs").write_text(str(child.pid))
+    finally:
+        child.communicate(b"\n")
+    assert row["cgroup"].endswith(f"/{delegated.name}/{faked.name}")
+    assert [row.get(column) for column in ("container", "pod", "runtime")] == [None, None, None]
 
 
 def test_secrets_of_a_command_line_are_not_recorded():

@@ -125,6 +125,16 @@ def test_an_end_before_the_begin_on_the_last_day_is_refused(since, until):
         parse_window(since, until, reference)
 
 
+def test_a_window_that_is_most_of_a_day_around_the_recording_is_reversed():
+    # Recorded from 18:00 to 18:03: 18:20 was the day before, and 18:10 is to come.
+    begin = 1_772_388_000 * NANOS
+    reference = Reference(now=begin, earliest=begin, latest=begin + 180 * NANOS, zone=UTC)
+    with pytest.raises(UsageError, match="before it begins"):
+        parse_window("18:20", "18:10", reference)
+    assert parse_window("06:00", "18:10", reference) == (begin - 12 * 3600 * NANOS, begin + 600 * NANOS)
+    assert parse_window("23:50", "18:01", reference)[1] == begin + 60 * NANOS
+
+
 def test_an_end_after_midnight_is_not_reversed():
     # Recorded until 00:05.
     latest = (1_772_391_600 + 5 * 3600 + 300) * NANOS

@@ -5,6 +5,7 @@ Absolute links on the node lead somewhere below its root, never to the files of 
 
 import errno
 import os
+import platform
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -87,6 +88,11 @@ class NodeRoot:
                 return file.read(most_bytes).decode("utf-8", "replace")
         except OSError:
             return ""
+
+    @property
+    def node_name(self) -> str:
+        """What the node calls itself."""
+        return (not self.is_here and self.text("/etc/hostname", 256).strip()) or platform.node()
 
     def name_of(self, path: Path) -> str:
         """What the node calls a file that is at `path` from here."""

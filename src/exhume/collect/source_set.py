@@ -12,6 +12,7 @@ from exhume.collect.sources.cgroups import CgroupFollower, CgroupSource, ChurnSo
 from exhume.collect.sources.container_events import CriEventSource, DockerEventSource
 from exhume.collect.sources.cpu import CpuSource
 from exhume.collect.sources.interrupts import InterruptSource
+from exhume.collect.sources.inventory import InventorySource
 from exhume.collect.sources.job_events import EventInbox, InboxEventSource, JobEventSource, JobSocket
 from exhume.collect.sources.kmsg import KernelLogClock, KernelLogSource, LogPosition, klogctl
 from exhume.collect.sources.netdev import NetdevSource
@@ -93,6 +94,7 @@ def open_sources(
         lambda: DockerEventSource(host, pod_owners=pod_owners),
         lambda: CriEventSource(host, pod_owners=pod_owners),
         lambda: UnitEventSource(host),
+        lambda: InventorySource(host),
     ]
     if job_socket is not None:
         makers.append(lambda: JobEventSource(host, job_socket, keep_secrets=keep_secrets))

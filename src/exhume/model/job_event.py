@@ -87,6 +87,11 @@ class JobEvent:
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise BadEvent("not an event") from error
 
+    @property
+    def job(self) -> str | None:
+        """The job that it is about: its attribute `job`."""
+        return _bounded(self.attributes.get("job", ""), MAX_VALUE) or None
+
     def line(self, *, keep_secrets: bool = False) -> str:
         """What is recorded as its text: one line of bounded length, with `name=value` for the attributes."""
         text = _bounded(self.text, MAX_TEXT)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 # From malloc.h.
 _M_ARENA_MAX = -8
+# A tenth of the usual weight (kernel/sched/core.c, sched_prio_to_weight).
+_BACKGROUND_NICE = 10
 
 
 def use_one_arena() -> None:
@@ -71,6 +73,20 @@ def usual_priority(pid: int = 0) -> None:
     if _Usual.nice is not None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.setpriority(os.PRIO_PROCESS, pid, _Usual.nice)
+
+
+def first_to_end(pid: int) -> None:
+    """Where memory runs out (a pod's limit among them), the kernel is to end this child and not us (mm/oom_kill.c,
+    oom_badness)."""
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
+
+
+def background(pid: int) -> None:
+    """Let a child process that nothing waits for give way to others, in CPU time and in memory."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.setpriority(os.PRIO_PROCESS, pid, _BACKGROUND_NICE)
+    first_to_end(pid)
 
 
 def share_priority(pid: int) -> None:

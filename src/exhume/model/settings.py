@@ -218,6 +218,19 @@ def _url(text: str) -> str:
     return text
 
 
+def _lake(text: str) -> str:
+    """Where summaries go: a hub, an object store or a directory. Without TLS a hub must be on this machine."""
+    if text.startswith("http"):
+        from urllib.parse import urlsplit
+
+        found = urlsplit(_url(text))
+        if found.scheme == "http" and not is_loopback(found.hostname or ""):
+            raise UsageError(f"{text!r} would send the token in the clear: write https:// (http:// is for loopback)")
+    elif not text.isprintable() or ("://" in text and not text.startswith(("s3://", "gs://"))):
+        raise UsageError(f"{text!r} is neither a hub nor a lake: write https://..., s3://..., gs://... or a directory")
+    return text
+
+
 def _choice(what: str, *choices: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text not in choices:
@@ -361,6 +374,47 @@ WEBHOOK_TOKEN = Setting(
     shown_default="none",
     has_flag=False,
 )
+PUSH = Setting(
+    "push",
+    "TARGET",
+    _optional(_lake),
+    "",
+    "Where minute summaries, attributes and incidents go: a hub (https://...), s3://..., gs://... or a directory.",
+    shown_default="nowhere",
+)
+PUSH_TOKEN_FILE = Setting(
+    "push-token-file",
+    "FILE",
+    _optional(lambda text: Path(text).expanduser()),
+    "",
+    "File with this node's token for the hub, read for each request.",
+    shown_default="none",
+)
+PUSH_TOKEN = Setting(
+    "push-token",
+    "TEXT",
+    _optional(str),
+    "",
+    "This node's token for the hub; a flag could be read by others.",
+    shown_default="none",
+    has_flag=False,
+)
+PUSH_CA_FILE = Setting(
+    "push-ca-file",
+    "FILE",
+    _optional(lambda text: Path(text).expanduser()),
+    "",
+    "File with the authority (PEM) that signed the hub's certificate.",
+    shown_default="those of the system",
+)
+S3_ENDPOINT = Setting(
+    "s3-endpoint",
+    "URL",
+    _optional(_url),
+    "",
+    "Address of an object store that is not the vendor's, for s3:// and gs://.",
+    shown_default="the vendor's",
+)
 TO_TOKEN_FILE = Setting(
     "to-token-file",
     "FILE",
@@ -453,8 +507,9 @@ _NOTIFICATIONS = (
     *(ON_INCIDENT, WEBHOOK, WEBHOOK_FORMAT, WEBHOOK_TOKEN_FILE, WEBHOOK_TOKEN),
     *(KUBERNETES, CLEAR_AFTER, TAINT, TAINT_SHARE),
 )
+_PUSH = (PUSH, PUSH_TOKEN_FILE, PUSH_TOKEN, PUSH_CA_FILE, S3_ENDPOINT)
 SETTINGS: tuple[Setting[object], ...] = (
-    *(DIR, *_RECORDER, *_METRICS, *_NOTIFICATIONS),
+    *(DIR, *_RECORDER, *_METRICS, *_NOTIFICATIONS, *_PUSH),
     *(LISTEN, TOKEN, TO_TOKEN_FILE, TO_TOKEN, COLOR, UTC, LOG),
 )
 
@@ -499,6 +554,17 @@ class NotificationSettings:
     clear_after_ns: int = 300 * 10**9
     taint: str = "none"
     taint_share: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class PushSettings:
+    """Where a node's summaries go, and how it shows who it is there."""
+
+    target: str | None = None
+    token_file: Path | None = None
+    token: str | None = None
+    ca_file: Path | None = None
+    s3_endpoint: str | None = None
 
 
 def default_directory(environment: Mapping[str, str] | None = None, user: int | None = None) -> Path:

@@ -26,6 +26,10 @@ class Stop:
             select.select([self._reader], [], [], None if timeout is None else max(0.0, timeout))
         return self._set
 
+    def fileno(self) -> int:
+        """A descriptor that is readable once the stop is set: for waiting for something else, too."""
+        return self._reader
+
     def close(self) -> None:
         os.close(self._reader)
         os.close(self._writer)

@@ -300,7 +300,7 @@ class Events:
     owner (`deployment/web`), which the cluster's API knows best (kind `pod-owner`). `comm` is the name of a program
     or, in events of systemd, of a unit. `trigger` is what an incident was marked for: core, ksoftirqd, dying-cgroups,
     or the kind of a log line. `exit_code` is how a restarted program ends: its code, or its signal as a negative
-    number."""
+    number. `job` is the id of the job that a reported failure is about."""
 
     time: I64
     source: Text
@@ -323,6 +323,19 @@ class Events:
     owner: Text | None = None
     trigger: Text | None = None
     exit_code: I32 | None = None
+    job: Text | None = None
+
+
+@dataclass(slots=True)
+class InventorySections:
+    """What the node is made of: one row for a section of the inventory when it was read, at the start of the recording,
+    when it changed, and once an hour. `content` is the section as JSON, null where it could not be read; `missing` is a
+    JSON list of what is missing of it, each with its reason. A bundle begins with the newest row of each section."""
+
+    time: I64
+    section: Text
+    content: Text | None = None
+    missing: Text | None = None
 
 
 @dataclass(slots=True)
@@ -361,6 +374,9 @@ class Anchors:
     wall: I64
 
 
+# How much a share of a core's state counts among those of others: programs are what a node is for.
+STATE_WEIGHTS = {"user": 0.55}
+
 TABLES: dict[str, type] = {
     "cpu": Cpu,
     "sampling": Sampling,
@@ -378,6 +394,7 @@ TABLES: dict[str, type] = {
     "run_delays": RunDelays,
     "cgroup_cpu": CgroupCpu,
     "events": Events,
+    "inventory": InventorySections,
     "losses": Losses,
     "self": Self,
     "anchors": Anchors,

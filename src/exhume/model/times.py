@@ -26,6 +26,7 @@ _MOMENT = re.compile(
     r"\s*(?P<zone>[Zz]|[+-]\d{2}:\d{2})?",
     re.ASCII,
 )
+_HALF_DAY = 12 * 3600 * NANOS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -77,6 +78,7 @@ def parse_window(since: str | None, until: str | None, reference: Reference) -> 
     """Both ends of a half-open window; None where nothing was said."""
     begin = _read_moment(since, reference) if since is not None else None
     end = _read_moment(until, reference) if until is not None else None
+    bare = isinstance(begin, _TimeOfDay)
     if isinstance(begin, _TimeOfDay):
         begin = begin.latest_until(reference.latest)
     reversed_ = False
@@ -91,6 +93,11 @@ def parse_window(since: str | None, until: str | None, reference: Reference) -> 
         # The first such time after the begin, but after the last recorded day: it was meant on the day of the begin.
         days = [_from_epoch(moment, zone).date() for moment in (reference.latest, end)]
         reversed_ = begin is not None and begin <= reference.latest and days[0] < days[1]
+        # Nor is one meant that begins the day before the recording and ends after it: 18:20 to 18:10 is most of a day,
+        # while 23:50 to 00:10 crosses midnight.
+        if bare and begin is not None and begin < reference.earliest and reference.latest < end:
+            over_midnight = _from_epoch(begin, zone).date() < days[1]
+            reversed_ = reversed_ or (over_midnight and end - begin > _HALF_DAY)
     elif begin is not None and end is not None:
         reversed_ = end < begin
     if reversed_:

@@ -12,6 +12,7 @@ from exhume.collect.source import Source
 from exhume.collect.sources.cgroups import CgroupSource
 from exhume.collect.sources.cpu import CpuSource
 from exhume.collect.sources.interrupts import InterruptSource
+from exhume.collect.sources.inventory import InventorySource
 from exhume.collect.sources.kmsg import KernelLogSource
 from exhume.collect.sources.netdev import NetdevSource
 from exhume.collect.sources.node import NodeSource
@@ -32,6 +33,7 @@ EVERY = (
     NetdevSource,
     ThrottlingSource,
     CgroupSource,
+    InventorySource,
 )
 
 

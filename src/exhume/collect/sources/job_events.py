@@ -18,6 +18,7 @@ from exhume.model.clock import NANOS, Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.job_event import KINDS, MAX_BYTES, SOURCE, BadEvent, JobEvent
 from exhume.model.ownership import PRIVATE_DIRECTORY, open_to_others
+from exhume.model.redaction import redact_line
 from exhume.model.tables import Events, Losses
 from exhume.procfs.host import Host
 
@@ -166,7 +167,8 @@ def _row(event: JobEvent, tick: Tick, *, keep_secrets: bool) -> Events:
     # The recording's clock begins with the boot.
     moment = max(0, tick.end - max(0, tick.wall - at))
     text = event.line(keep_secrets=keep_secrets)
-    return Events(time=moment, source=SOURCE, kind=event.kind, severity=KINDS[event.kind], text=text)
+    job = event.job if keep_secrets or event.job is None else redact_line(event.job)
+    return Events(time=moment, source=SOURCE, kind=event.kind, severity=KINDS[event.kind], text=text, job=job)
 
 
 def _is_served(path: Path) -> bool:
