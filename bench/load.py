@@ -1,4 +1,5 @@
-"""A load to measure under: every core busy with compression, and a steady stream of short-lived processes.
+"""Loads to measure under: every core busy with compression, and a steady stream of short-lived processes; or one core
+that is kept in the kernel.
 
 The work is bounded (memory, processes) and paced, so that what is measured meets the same load every time.
 """
@@ -7,9 +8,12 @@ import argparse
 import contextlib
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 FORKS_PER_SECOND = 900
 BLOCK_BYTES = 256 << 10
@@ -53,6 +57,32 @@ def load(forks_per_second: float = FORKS_PER_SECOND) -> Iterator[None]:
             worker.terminate()
         for worker in workers:
             worker.join()
+
+
+# Reads a file that the kernel writes as it is read: its table of symbols.
+_READER = """
+import os
+source = os.open("/proc/kallsyms", os.O_RDONLY)
+while True:
+    os.read(source, 1 << 20) or os.lseek(source, 0, os.SEEK_SET)
+"""
+
+
+@contextlib.contextmanager
+def hold_core() -> Iterator[subprocess.Popen[bytes]]:
+    """A program that keeps the last core in the kernel, for as long as the block lasts."""
+    program = subprocess.Popen([sys.executable, "-c", _READER], start_new_session=True)
+    try:
+        os.sched_setaffinity(program.pid, {max(os.sched_getaffinity(0))})
+        # Before all others, which may want that core too. By session, where the kernel groups tasks so
+        # (kernel/sched/autogroup.c): a priority counts within its group alone.
+        os.setpriority(os.PRIO_PROCESS, program.pid, -20)
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{program.pid}/autogroup").write_text("-20")
+        yield program
+    finally:
+        program.kill()
+        program.wait()
 
 
 def main() -> None:

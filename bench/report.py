@@ -75,6 +75,26 @@ def as_table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def with_sections(document: str, sections: list[Section], busy: float) -> str:
+    """A document in which some sections are those of another run: in the place of the earlier ones, or at its end."""
+    head, *parts = document.rstrip("\n").split("\n\n## ")
+    told = "(Taken by a run of this section alone"
+    told += f", while other work took up to {busy:.0%} of the machine.)" if busy > QUIET else ", after the run above.)"
+    for section in sections:
+        own = Section(section.title, f"{told} {section.method}", section.rows)
+        text = as_document([own], quick=False, busy=0.0).rstrip("\n").split("\n\n## ")[-1]
+        places = [place for place, part in enumerate(parts) if part.partition("\n")[0] == section.title]
+        parts[slice(places[0], places[0] + 1) if places else slice(len(parts), None)] = [text]
+    bound = [line for part in parts[1:] for line in part.splitlines() if _is_bound(line)]
+    parts[0] = "\n".join([*parts[0].splitlines()[:4], *bound])
+    return "\n\n## ".join([head, *parts]) + "\n"
+
+
+def _is_bound(line: str) -> bool:
+    """Whether a line is a row of a table that has a bound."""
+    return line.startswith("| ") and not line.startswith("| measure |") and bool(line.split(" | ")[1])
+
+
 def as_document(sections: list[Section], quick: bool, busy: float) -> str:
     bound = [row for section in sections for row in section.rows if row.must is not None]
     parts = [

@@ -1,5 +1,4 @@
-"""Runs every benchmark but those on request, prints what it found, and writes bench/RESULTS.md (a quick run:
-build/bench-quick.md).
+"""Runs every benchmark, prints what it found, and writes bench/RESULTS.md (a quick run: build/bench-quick.md).
 
     python -m bench.run [--quick] [--only NAME ...]
 
@@ -21,6 +20,9 @@ from bench import (
     disk,
     flame_query,
     flamescope,
+    fleet_hub,
+    fleet_page,
+    fleet_report,
     high_rate,
     import_speed,
     page_speed,
@@ -28,7 +30,7 @@ from bench import (
     recorder_cost,
 )
 from bench.processes import EXHUME, BenchError, NotMeasured
-from bench.report import QUIET, RESULTS, Section, as_document, as_table
+from bench.report import QUIET, RESULTS, Section, as_document, as_table, with_sections
 from exhume.lab.score.plan import others_busy
 
 BENCHMARKS = {
@@ -40,10 +42,12 @@ BENCHMARKS = {
     "diagnose": diagnose_speed.measure,
     "page": page_speed.measure,
     "flamescope": flamescope.measure,
+    "import": import_speed.measure,
     "command": command_start.measure,
+    "fleet-hub": fleet_hub.measure,
+    "fleet-report": fleet_report.measure,
+    "fleet-page": fleet_page.measure,
 }
-# A quarter of an hour more, most of it perf's own: left out unless it is named.
-ON_REQUEST = {"import": import_speed.measure}
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "bench"
 QUICK_RESULTS = ROOT / "build" / "bench-quick.md"
@@ -54,7 +58,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure costs and speeds.")
     parser.add_argument("--quick", action="store_true", help="shorter runs and a smaller synthetic recording")
     parser.add_argument(
-        "--only", choices=BENCHMARKS | ON_REQUEST, nargs="+", help="only these; RESULTS.md is then left alone"
+        "--only",
+        choices=BENCHMARKS,
+        nargs="+",
+        help="only these; of RESULTS.md their sections alone are replaced",
     )
     arguments = parser.parse_args()
     problem = cannot_run()
@@ -81,7 +88,7 @@ def _run(arguments: argparse.Namespace) -> int:
         _clear()
         busy = max(busy, others_busy())
         try:
-            section = (BENCHMARKS | ON_REQUEST)[name](WORK, arguments.quick)
+            section = BENCHMARKS[name](WORK, arguments.quick)
         except NotMeasured as error:
             print(f"  not measured: {error}", file=sys.stderr)
             sections.append(Section(error.title, f"Not measured: {error}.", []))
@@ -94,11 +101,14 @@ def _run(arguments: argparse.Namespace) -> int:
         sections.append(section)
         print(as_table(section.rows), flush=True)
     _clear()
-    if not arguments.only and not failed:
-        # Figures of a quick run are not for keeping.
-        results = QUICK_RESULTS if arguments.quick else RESULTS
+    # Figures of a quick run are not for keeping.
+    results = QUICK_RESULTS if arguments.quick else RESULTS
+    if not failed and not arguments.only:
         results.write_text(as_document(sections, arguments.quick, busy))
         print(f"written to {results}")
+    elif not failed and not arguments.quick:
+        results.write_text(with_sections(results.read_text(), sections, busy))
+        print(f"replaced in {results}: {', '.join(arguments.only)}")
     if busy > QUIET:
         print(f"other work took up to {busy:.0%} of the machine: measure again when it is quiet", file=sys.stderr)
     missed = [row.measure for section in sections for row in section.rows if row.missed]

@@ -4,7 +4,7 @@ import http.client
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,9 +32,9 @@ class Answer:
 
 
 @contextmanager
-def exhume_server(directory: Path) -> Iterator[Served]:
-    """The page of a recording, until the block ends."""
-    args = [str(EXHUME), "serve", "--dir", str(directory), "--listen", "127.0.0.1:0", "--no-open"]
+def exhume_server(source: Path, command: Sequence[str] = ("serve", "--dir")) -> Iterator[Served]:
+    """The page of a recording, or of what another command takes, until the block ends."""
+    args = [str(EXHUME), *command, str(source), "--listen", "127.0.0.1:0", "--no-open"]
     with (
         tempfile.TemporaryFile("w+") as said,
         subprocess.Popen(args, stdout=subprocess.PIPE, stderr=said, text=True) as server,

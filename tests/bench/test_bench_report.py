@@ -12,7 +12,7 @@ import pytest
 from bench.flame_query import collapse
 from bench.load import load
 from bench.processes import BenchError, start, watch
-from bench.report import RESULTS, Row, Section, as_document, machine_facts
+from bench.report import RESULTS, Row, Section, as_document, machine_facts, with_sections
 from bench.run import BENCHMARKS
 
 from exhume.lab.score.plan import others_busy
@@ -62,6 +62,18 @@ def test_the_document_tells_every_row_and_nothing_that_names_the_machine():
     assert socket.gethostname() not in " ".join(machine_facts().values()).split()
 
 
+def test_sections_of_a_run_of_their_own_replace_the_earlier_ones():
+    sections = [Section(title, "how", [Row(f"of {title}", 1.0, "s", 2.0)]) for title in ("One", "Two")]
+    document = as_document(sections, quick=False, busy=0.0)
+    again = Section("One", "how again", [Row("of One", 1.5, "s", 2.0), Row("for information", 1.0)])
+    text = with_sections(document, [again, Section("Three", "new", [Row("of Three", 1.0, "s", 2.0)])], busy=0.0)
+    whole = [again, sections[1], Section("Three", "new", [Row("of Three", 1.0, "s", 2.0)])]
+    assert text.replace("(Taken by a run of this section alone, after the run above.) ", "") == as_document(
+        whole, quick=False, busy=0.0
+    )
+    assert "other work took up to 40%" in with_sections(document, [again], busy=0.4)
+
+
 def test_the_results_that_are_kept_come_from_a_whole_run():
     text = RESULTS.read_text()
     assert "QUICK" not in text
@@ -78,6 +90,7 @@ def rows_of(table: str) -> list[str]:
     return [line for line in table.splitlines() if line.startswith("| ") and not line.startswith("| measure |")]
 
 
+@pytest.mark.slow
 def test_other_work_on_the_machine_is_reported():
     assert "Not a quiet machine" not in as_document([], quick=False, busy=0.01)
     assert "other work took up to 40% of it" in as_document([], quick=False, busy=0.4)
@@ -89,6 +102,7 @@ def test_perf_script_is_folded_by_command_and_function():
     assert collapse(SCRIPT) == {"python3;main;vfs_read": 2, "sh;main": 1}
 
 
+@pytest.mark.slow
 def test_cpu_and_memory_of_a_process_are_counted(tmp_path: Path):
     began = time.monotonic()
     spinning = start("spin", [sys.executable, "-c", "while True: sum(range(1000))"], tmp_path / "log")
@@ -131,6 +145,7 @@ def test_the_load_forks_and_ends():
     until("its processes are gone", has_ended)
 
 
+@pytest.mark.slow
 def test_every_benchmark_can_be_asked_for_by_name():
     said = subprocess.run(
         [sys.executable, "-m", "bench.run", "--help"], capture_output=True, text=True, check=True
