@@ -23,8 +23,8 @@ DIST ?= dist
 # A directory with the locked dependencies as wheels, for `make deb` without a package index.
 WHEELS ?=
 
-.PHONY: help setup web run check test test-unit test-page test-vm test-kubernetes test-long test-ray fuzz machine lint lint-python lint-page format bench soak \
-	soak-faults score messages wheel deb lock clean
+.PHONY: help setup web run check test test-unit test-page test-vm test-kubernetes test-long test-lowest test-pythons test-ray fuzz machine lint lint-python lint-page format bench soak \
+	soak-faults score messages share wheel deb docs release lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -41,7 +41,7 @@ check: setup ## for every edit: linters and the unit tests that need neither roo
 	@$(PARALLEL) lint-python test-unit
 
 test: setup ## the whole gate: linters, then all tests (ARGS="-k ring" is passed to pytest)
-	@tools/system-packages test & $(PARALLEL) lint-python test-page || { wait $$!; exit 1; }; wait $$!
+	@tools/system-packages test & $(PARALLEL) lint-python test-page docs || { wait $$!; exit 1; }; wait $$!
 	@tools/run-tests $(ARGS)
 
 test-unit: $(VENV)/.installed-dev ## the tests of `make check` (ARGS="-k ring" is passed to pytest)
@@ -62,12 +62,19 @@ test-long: $(VENV)/.installed-dev ## the proofs that take minutes: cost next to 
 	@tools/system-packages test
 	@$(BIN)/pytest -s -m long tests --ignore=tests/system/ray $(ARGS)
 
+test-lowest: ## the unit tests with the lowest versions of direct dependencies (ARGS="-k ring")
+	@tools/test-versions lowest $(ARGS)
+
+test-pythons: ## the unit tests with Python 3.11 to 3.14, those that can be had (ARGS="-k ring")
+	@tools/test-versions pythons $(ARGS)
+
 test-ray: $(VENV)/.installed-dev ## failures of a real Ray as events; installs Ray into the cache of the tests, needs root
 	@$(BIN)/pytest -s -m long tests/system/ray $(ARGS)
 
-fuzz: $(VENV)/.installed-dev ## fuzz parsers of untrusted input, recordings and the page for MINUTES (default 10) in all; another SEED tries other inputs
-	@EXHUME_FUZZ_SECONDS=$$(( $(MINUTES) * 60 / 20 )) $(if $(SEED),EXHUME_FUZZ_SEED=$(SEED)) $(BIN)/pytest -q -s \
-		--timeout=0 tests/system/fuzz tests/store/test_store_fuzz.py $(ARGS)
+fuzz: $(VENV)/.installed-dev ## fuzz parsers of untrusted input, importers, recordings and the page for MINUTES (default 10) in all; another SEED tries other inputs
+	@EXHUME_FUZZ_SECONDS=$$(( $(MINUTES) * 60 / 36 )) $(if $(SEED),EXHUME_FUZZ_SEED=$(SEED)) $(BIN)/pytest -q -s \
+		--timeout=0 --hypothesis-profile fuzz tests/system/fuzz tests/store/test_store_fuzz.py \
+		tests/interop/importers/test_import_fuzz.py $(ARGS)
 
 machine: $(VENV)/.installed-dev ## boot an nspawn container of the tests to try things in; needs root (ARGS="my.service" enables a unit)
 	@tools/system-packages test
@@ -110,17 +117,27 @@ score: $(VENV)/.installed-dev ## run randomised lab scenarios and score the diag
 messages: $(VENV)/.installed-dev ## compile the CRI messages, after a change of their .proto
 	@tools/cri-messages
 
-wheel: web ## build the wheel, with the page inside, into dist/ (DIST=directory)
+share: $(VENV)/.installed ## generate man pages and shell completions from the parser into share/
+	@$(BIN)/python tools/shell_files.py
+
+wheel: web share ## build the wheel, with the page inside, into dist/ (DIST=directory)
 	@$(BIN)/python -m hatchling build --target wheel --directory $(DIST)
 
 deb: wheel ## build a package for this Debian or Ubuntu from the wheel, into dist/ (WHEELS=directory has the dependencies)
 	@WHEELS=$(WHEELS) tools/deb "$$(ls -t $(DIST)/exhume-*.whl | head -1)" $(DIST)
 
-lock: ## update requirements.lock and requirements-dev.lock from pyproject.toml
+docs: $(VENV)/.installed-docs ## build the documentation as a site into build/site, and check all links in it
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/python tools/docs_site.py build/site
+
+release: setup build/release-venv/.installed ## build a release into dist/, twice: wheel, sources, parts, licences, checksums (DRAFT=1)
+	@$(BIN)/python tools/release.py $(if $(DRAFT),--draft)
+
+lock: ## update requirements*.lock from pyproject.toml (UPGRADE= keeps the versions that are there)
 	@tools/lock
 
 clean: ## remove build products (recordings stay)
-	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+	@rm -rf $(VENV) build dist share .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
 		web/node_modules src/exhume/present/web/static src/exhume/present/web/report
 	@find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} +
 
@@ -138,4 +155,14 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	@$(PIP_INSTALL) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.installed-docs: requirements-docs.lock $(VENV)/.installed-dev
+	@$(PIP_INSTALL) --require-hashes -r requirements-docs.lock
+	@touch $@
+
+# Apart: what describes a release has no part in it.
+build/release-venv/.installed: requirements-release.lock $(VENV)/.installed
+	@$(BIN)/python -m venv --clear build/release-venv
+	@build/release-venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --require-hashes -r requirements-release.lock
 	@touch $@

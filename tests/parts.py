@@ -1,8 +1,10 @@
 """Skips for tests whose requirements the host doesn't meet."""
 
 import os
+import resource
 import shutil
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -34,8 +36,10 @@ def quick() -> bool:
 
 
 def examples(most: int) -> settings:
-    """At most so many examples, and no more than the profile has."""
-    return settings(max_examples=min(most, settings.get_profile(settings.get_current_profile_name()).max_examples))
+    """At most so many examples, and no more than the profile has; `make fuzz` tries as many as its profile has."""
+    name = settings.get_current_profile_name()
+    profile = settings.get_profile(name).max_examples
+    return settings(max_examples=profile if name == "fuzz" else min(most, profile))
 
 
 def sampled(values: Iterable[object], every: int = 4) -> list[object]:
@@ -43,3 +47,9 @@ def sampled(values: Iterable[object], every: int = 4) -> list[object]:
     return [
         pytest.param(value, marks=pytest.mark.slow) if number % every else value for number, value in enumerate(values)
     ]
+
+
+def address_space() -> int:
+    """Bytes that this process has mapped: a limit of what it may still take begins there. A worker has mapped gigabytes
+    of what the tests before loaded."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -6,6 +6,7 @@ systemd and container engines. What the other packages may do, to their own file
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ ORDERS |= {"POST", "PUT", "DELETE", "PATCH"}
 
 # Package or file name -> what it may do, and why.
 ALLOWED = {
-    ("model", "process.py"): ({"write"}, "the autogroup of this process"),
+    ("model", "process.py"): ({"write"}, "the autogroup of this process, the oom_score_adj of a child"),
     ("store", "*"): ({"write", "remove"}, "the recording is its own"),
     ("store", "seal_process.py"): ({"kill"}, "its own worker process"),
     ("store", "sealer.py"): ({"kill"}, "the same, when the recorder ends"),
@@ -55,7 +56,13 @@ ALLOWED = {
     ("collect", "journal.py"): ({"kill"}, "journalctl, as its child"),
     ("interop", "files.py"): ({"write"}, "standard input, into the recording that an import makes"),
     ("interop", "timeline.py"): ({"write", "remove"}, "the recording that an import makes"),
-    ("notify", "child.py"): ({"kill", "write"}, "its own children: their end, and their oom_score_adj"),
+    ("collect", "inventory.py"): ({"kill"}, "the process that takes an inventory, as its child"),
+    ("fleet", "*"): ({"write", "remove"}, "the lake, the spool of a recording and the hub's directory"),
+    ("fleet", "hub.py"): ({"order"}, "the method of the batches that it takes; it sends none"),
+    ("notify", "child.py"): ({"kill"}, "its own children"),
+    ("present", "bundles.py"): ({"remove"}, "its own copies of bundles"),
+    ("present", "incidents.py"): ({"remove"}, "the same"),
+    ("cli", "push_child.py"): ({"kill"}, "its own child"),
     ("notify", "post.py"): ({"order"}, "the request to the webhook"),
     ("present", "otlp.py"): ({"order"}, "the request to the collector"),
     ("present", "server.py"): ({"order"}, "the method of the events that it takes; it sends none"),
@@ -65,8 +72,13 @@ ALLOWED = {
 }
 
 
-def changes_in(path: Path) -> Iterator[tuple[int, str, str]]:
+@cache
+def changes_in(path: Path) -> list[tuple[int, str, str]]:
     """Line, kind and name of everything in a file that may change something outside of the process."""
+    return list(_changes_in(path))
+
+
+def _changes_in(path: Path) -> Iterator[tuple[int, str, str]]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

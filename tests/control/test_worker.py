@@ -31,6 +31,7 @@ def test_a_worker_writes_dirty_pages_and_lets_go_of_them(tmp_path, workers):
     assert all(file.read_bytes() == b"x" * 5000 for file in files)
 
 
+@pytest.mark.slow
 def test_paging_out_leaves_files_of_tmpfs_as_they_are(workers):
     """Holes stay holes: reading them through a mapping would fill them."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
