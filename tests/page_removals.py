@@ -99,7 +99,7 @@ def _is_on(device: int, line: re.Match[str]) -> bool:
 
 
 def _is_kernel_thread(pid: int) -> bool:
-    """Whoever is gone meanwhile was a process."""
+    """False for a process that is gone meanwhile: threads of the kernel stay."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -24,7 +24,7 @@ def until(what: str, happened: Callable[[], bool]) -> None:
     """Wait until it happened; fails when it doesn't."""
     deadline = time.monotonic() + PATIENCE_S
     while not happened():
-        assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s in vain: {what}"
+        assert time.monotonic() < deadline, f"did not happen within {PATIENCE_S:.0f} s: {what}"
         time.sleep(0.02)
 
 

@@ -37,7 +37,7 @@ def test_a_finding_becomes_a_plan_of_ours_and_of_what_is_left_for_a_person(exhum
 
 
 @pytest.mark.root
-def test_a_cause_that_the_recording_does_not_show_is_told(exhume, tmp_path):
+def test_a_cause_that_the_recording_does_not_show_is_an_error(exhume, tmp_path):
     words = ("fix", "plan", "cpu-steal", "--dir", str(INCIDENTS / "crash-loop"), "--work-dir", str(tmp_path / "fix"))
     reported = exhume(*words, check=False)
     assert reported.returncode == 2
@@ -54,13 +54,13 @@ def test_without_a_plan_or_a_fix_there_is_nothing_to_do_and_it_says_what_to_run(
 
 
 @pytest.mark.root
-def test_a_root_that_is_no_directory_is_told(exhume, tmp_path):
+def test_a_root_that_is_no_directory_is_an_error(exhume, tmp_path):
     reported = exhume("fix", "plan", "a.service", "--root", str(tmp_path / "none"), check=False)
     assert reported.returncode == 2 and "--root names where" in reported.stderr
 
 
 @pytest.mark.root
-def test_a_node_without_a_bus_is_told(exhume, tmp_path):
+def test_a_node_without_a_bus_is_reported(exhume, tmp_path):
     reported = exhume("fix", "plan", "a.service", "--root", str(tmp_path), check=False)
     assert reported.returncode == 2
     assert "systemd can't be reached: there is no D-Bus at" in reported.stderr

@@ -136,7 +136,7 @@ def read_only(tmp_path) -> Iterator[OwnFiles]:
         subprocess.run(["mount", "-o", "remount,ro", tmp_path / "etc"], check=True)
         yield OwnFiles(lambda name: tmp_path / name.lstrip("/"))
     finally:
-        # Whoever walks over all file systems of the machine may be in it just then.
+        # A program that walks over all file systems of the machine may be in it just then.
         subprocess.run(["umount", "-l", tmp_path / "etc"], check=True)
 
 

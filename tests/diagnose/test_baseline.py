@@ -42,7 +42,7 @@ def test_what_was_there_before_or_is_everywhere_is_no_news(tmp_path: Path, cpu: 
 
 
 def test_an_hour_earlier_counts_where_it_was_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Writing a whole hour takes long; a short one is the same to whoever compares.
+    # Writing a whole hour takes long; a short one is the same for a comparison.
     monkeypatch.setattr(baseline, "HOUR_NS", 60 * NANOS)
     scene = Scene(cores=1, seconds=90).stack(0, 10, 20, 0.5, "zorpd", 9, PATH).stack(0, 70, 80, 0.5, "z", 9, PATH)
     found = compare(case_of(scene, tmp_path, 70, 80, 60), "zorp_hash", 0)

@@ -1,4 +1,4 @@
-"""Busy healthy nodes, drawn by lot: programs come, go, compute, read, serve and fork. Nothing is found above info."""
+"""Busy healthy nodes at random: programs come, go, compute, read, serve and fork. Nothing is found above info."""
 
 import random
 from pathlib import Path

@@ -15,7 +15,7 @@ FLEETS = 20
 
 
 def names(first: Separator) -> list[dict[str, str]]:
-    """The first separator and what can't be told apart from it."""
+    """The first separator and what can't be separated from it."""
     return [{each.key: each.value for each in group} for group in (first.conditions, *first.same_nodes)]
 
 

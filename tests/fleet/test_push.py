@@ -31,7 +31,7 @@ NEVER = threading.Event()
 
 
 class Scripted:
-    """A target that answers as it is told to, and keeps what it took."""
+    """A target that answers as configured, and keeps what it took."""
 
     every_s = 60.0
 

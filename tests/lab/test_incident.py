@@ -88,7 +88,7 @@ def text_of(finding: Finding, role: str) -> str:
     return "\n".join(link.text for link in finding.chain if link.role == role)
 
 
-def test_the_story_is_told_from_its_recording(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_story_is_written_from_its_recording(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incident, "IN_ONE_LIFE", IN_ONE_LIFE)
     scenario = SCENARIOS["incident"]
     assert scenario.prepare is not None

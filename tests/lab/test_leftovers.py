@@ -128,7 +128,7 @@ def test_a_line_that_was_being_written_is_no_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"\n", b"not json\n", b'{"boot_id": "x"}\n', b'{"version": 1, "boot_id": "x"}\n[]\n', b""]
 )
-def test_a_damaged_list_is_told_and_the_others_are_cleaned(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_list_is_reported_and_the_others_are_cleaned(tmp_path: Path, content: bytes) -> None:
     damaged, whole = begin(tmp_path, "damaged"), begin(tmp_path, "whole")
     for each in (damaged, whole):
         each.release()

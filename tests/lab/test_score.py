@@ -190,7 +190,7 @@ def test_the_core_is_judged_where_it_is_bound_to_one():
     assert Outcome(PLAN, "user-hog", (finding("user-hog", cpu=0),), 0.1, on_core=False).core_right is None
 
 
-def test_a_healthy_machine_may_be_told_things_worth_knowing_only():
+def test_a_healthy_machine_may_have_findings_of_info_only():
     assert quiet().right and quiet(finding("fork-storm", "info")).right
     assert not quiet(finding("fork-storm", "info"), finding("user-hog", "warning")).right
     assert quiet(finding("fork-storm", "info"), finding("user-hog", "warning")).top == "user-hog"
@@ -253,7 +253,7 @@ def test_precision_and_recall():
     assert tally.answer_s == (pytest.approx(0.3), 0.4)
 
 
-def test_findings_by_the_confidence_they_were_told_with():
+def test_findings_by_their_reported_confidence():
     tally = Tally(
         [
             hog(finding("user-hog", confidence=0.97), finding("rt-hog", "warning", 0.55)),
@@ -405,10 +405,10 @@ def cpu_seconds(playing: Stage) -> float:
 def test_a_score_that_is_ended_leaves_nothing_running(tmp_path: Path, number: signal.Signals):
     args = ["score", "--only", "quiet", "--quiet-runs", "2", "--work", str(tmp_path)]
     with subprocess.Popen([*PROGRAM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert until(lambda: "record" in told_by(tmp_path))
+        assert until(lambda: "record" in commands_of(tmp_path))
         process.send_signal(number)
         _, said = process.communicate(timeout=120)
-    assert until(lambda: not told_by(tmp_path))
+    assert until(lambda: not commands_of(tmp_path))
     if number == signal.SIGTERM:
         assert process.returncode == 130
         assert "stopped after 0 of 2 runs" in said
@@ -418,7 +418,7 @@ def test_a_score_that_is_ended_leaves_nothing_running(tmp_path: Path, number: si
     assert not any(tmp_path.iterdir())
 
 
-def told_by(work: Path) -> str:
+def commands_of(work: Path) -> str:
     """The command lines of all processes that have to do with a directory, but the score's own."""
     lines = [line for _, line in command_lines() if str(work) in line and " lab " not in line]
     return "\n".join(lines)

@@ -176,7 +176,7 @@ def test_a_recording_shorter_than_the_incident_is_still_one(tmp_path: Path):
     assert summary.incident.since == summary.since
 
 
-def test_progress_is_told_minute_by_minute(tmp_path: Path):
+def test_progress_is_reported_minute_by_minute(tmp_path: Path):
     reported: list[tuple[int, int]] = []
     write_synthetic(
         tmp_path / "r", cores=1, hours=2.5 / 60, seed=0, progress=lambda done, all_: reported.append((done, all_))

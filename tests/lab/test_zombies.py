@@ -109,7 +109,7 @@ class Reclaimer:
 
 @pytest.mark.root
 @pytest.mark.needs("mkfs.ext4")
-def test_where_one_goes_before_all_are_made_they_are_made_anew(work: Path) -> None:
+def test_where_one_goes_before_all_are_made_they_are_made_again(work: Path) -> None:
     reclaimer = Reclaimer(work, pages=1, labs=1)
     with make_zombies(20, "shared", work=work, parent=NAME, progress=reclaimer) as lab:
         assert lab.made == 20
@@ -119,7 +119,7 @@ def test_where_one_goes_before_all_are_made_they_are_made_anew(work: Path) -> No
 
 @pytest.mark.root
 @pytest.mark.needs("mkfs.ext4")
-def test_a_kernel_that_does_not_keep_them_is_told_at_once(work: Path) -> None:
+def test_a_kernel_that_does_not_keep_them_is_reported_at_once(work: Path) -> None:
     reclaimer = Reclaimer(work, pages=10, labs=9)
     with pytest.raises(LabError, match=r"20 zombies were made, but \d+ are there"):
         make_zombies(20, "shared", work=work, parent=NAME, progress=reclaimer)

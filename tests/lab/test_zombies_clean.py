@@ -146,7 +146,7 @@ def test_files_of_others_stay(work: Path) -> None:
 
 
 @pytest.mark.root
-def test_a_mount_in_use_is_told(work: Path) -> None:
+def test_a_mount_in_use_is_reported(work: Path) -> None:
     before = zombies_now()
     lab = make_zombies(200, "tmpfs", work=work, parent=NAME)
     lab.keep()

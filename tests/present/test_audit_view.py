@@ -52,7 +52,7 @@ def test_each_in_trouble_has_its_reason_and_its_next_command():
     assert "NoCredentialProviders  (4 times)" in text
 
 
-def test_what_is_only_on_or_held_back_is_told_briefly():
+def test_what_is_only_on_or_held_back_is_one_line():
     text = printed(scene())
     assert "exhume fix plan datadog-agent.service" not in text
     assert "datadog-agent.service  not needed here" in text
@@ -131,7 +131,7 @@ def test_costs_say_where_they_are_from():
     assert cost_text(None) == "" and cost_text(Costs("live", 3.0)) == ""
 
 
-def test_where_it_is_from_is_told():
+def test_its_origin_is_shown():
     service = looping("mine.service")
     text = printed(whole(service, known=facts(service, linked=SINCE)))
     assert "configured since" in text and "need unknown" in text

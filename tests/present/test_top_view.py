@@ -150,7 +150,7 @@ def test_the_window_ends_with_the_last_tick():
     assert node_of(lump).frame("n").window_s == 5.0
 
 
-def test_another_boot_begins_anew():
+def test_another_boot_starts_from_zero():
     node = node_of(*(tick(second, {"system": 1000}) for second in range(5)))
     other = SegmentName(SEGMENT.wall_ms + 60_000, "ffffffff", 1_000)
     times = [1_000 * MILLIS]

@@ -60,7 +60,7 @@ def test_text_fits_a_narrow_terminal_and_tables_stay_whole() -> None:
     assert sum(line.startswith("  memory, v1") for line in lines) == 1
 
 
-def test_growth_is_told_with_the_times_of_both_counts() -> None:
+def test_growth_has_the_times_of_both_counts() -> None:
     since, until = (format_moment(wall, None, digits=0) for wall in (WALL - 3600 * NANOS, WALL))
     assert f"68,271 at {since}, 68,680 at {until}\n" in shown(report())
 
@@ -73,7 +73,7 @@ def test_files_that_differ_in_numbers_are_one_pattern() -> None:
     ]
 
 
-def test_made_up_names_are_told_by_their_directory() -> None:
+def test_generated_names_are_shown_by_their_directory() -> None:
     names = ["Kqxw", "Zlpo", "qwer", "Tyui", "asdf"]
     (pattern,) = pin_patterns([file(f"/tmp/x/{name}") for name in names])
     assert (pattern.pattern, len(pattern.files)) == ("/tmp/x/*", 5)
@@ -100,7 +100,7 @@ def test_containers_of_one_name_are_one() -> None:
     assert found[1][0] == IDS[2]
 
 
-def test_recorded_zombies_belong_to_the_closest_parent_that_is_told() -> None:
+def test_recorded_zombies_belong_to_the_closest_named_parent() -> None:
     parents = [ParentResidual(f"/cg{name}", 1, None, name=name) for name in ("/docker", "/a", "/a/b")]
     lives = leaker("/docker/1", "/docker/2", "/a/b/c/d", "/a/x", "/elsewhere/y")
     explanation = Explanation(parents, PinReport(), LeakReport([lives], 5, 5))

@@ -186,7 +186,7 @@ def test_a_write_that_only_half_fits_leaves_nothing_behind(tmp_path: Path, monke
     assert [loss.count for loss in Recording.open(tmp_path).losses()] == [2 * 7]
 
 
-def test_when_a_stack_could_not_be_told_all_are_asked_for_again(
+def test_when_a_stack_could_not_be_written_all_are_requested_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> int:

@@ -77,7 +77,7 @@ class RunningSampler:
         """On a machine that is busy otherwise it takes longer to happen."""
         deadline = time.monotonic() + PATIENCE_S
         while not happened():
-            assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s in vain: {what}"
+            assert time.monotonic() < deadline, f"did not happen within {PATIENCE_S:.0f} s: {what}"
             time.sleep(0.25)
             self.read()
 

@@ -219,8 +219,8 @@ def test_a_unit_that_another_has_started_again_and_again_loops_also_while_it_is_
 
 
 def test_a_container_recreated_each_time_loops():
-    anew = container(state="exited", restart_policy="no", restarts=0, last_exit=Exit(NOW, 1))
-    assert trouble(but(anew, history=history(50, 50, every_s=4))) == [Trait.CRASH_LOOP]
+    recreated = container(state="exited", restart_policy="no", restarts=0, last_exit=Exit(NOW, 1))
+    assert trouble(but(recreated, history=history(50, 50, every_s=4))) == [Trait.CRASH_LOOP]
 
 
 @pytest.mark.parametrize("code", [0, 137, 143])

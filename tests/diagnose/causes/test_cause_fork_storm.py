@@ -1,4 +1,4 @@
-"""A fork storm is reported by what it takes of a core, and by whoever forks; a build is not one."""
+"""A fork storm is reported by what it takes of a core, and by the process that forks; a build is not one."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Zombie memory cgroups: the walker, its core and function, the counts, and whoever leaks them."""
+"""Zombie memory cgroups: the walker, its core and function, the counts, and the leaker."""
 
 from pathlib import Path
 

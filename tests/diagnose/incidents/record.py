@@ -200,14 +200,14 @@ def make(kept: Path) -> str:
             shutil.rmtree(target)
         shutil.copytree(small, target)
     grave = [each for each in found if each.severity != "info"]
-    truth_told = {
+    outcome = {
         "scenario": name,
         "expected": truth["cause"],
         "core": truth["core"],
         "top": reported,
         "grave": len(grave),
     }
-    (target / "expected.json").write_text(json.dumps(truth_told, indent=1) + "\n")
+    (target / "expected.json").write_text(json.dumps(outcome, indent=1) + "\n")
     return f"{kept.name}: {size:,} bytes, {reported}"
 
 

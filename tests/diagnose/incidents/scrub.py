@@ -1,6 +1,6 @@
 """Takes out of recorded rows what belongs to the machine they come from: names, command lines, paths, log texts.
 
-What the lab made keeps its name (it was drawn by lot), and so do threads of the kernel and the tools of every system.
+What the lab made keeps its name (it is random), and so do threads of the kernel and the tools of every system.
 Everything else gets a number in the order in which it is met, so that what was the same stays the same.
 """
 
@@ -17,7 +17,7 @@ KERNEL_THREAD = re.compile(
 TOOLS = {"sh", "true", "sleep", "ip", "mount", "umount", "exhume", "python", "python3", "dd", "iptables", "nft", "sync"}
 # Names of the story that the lab tells.
 STORY = {"kubelet", "ecs-agent", "amazon/amazon-ecs-agent:latest", "busybox"}
-# Drawn by lot by whoever made the container.
+# Random names, chosen by the container engine.
 CONTAINER_ID = re.compile(r"[0-9a-f]{12,64}")
 # Beginnings of cgroup paths that say nothing about a machine.
 PLAIN_CGROUPS = re.compile(r"/?(|init\.scope|system\.slice|user\.slice|kubepods|docker)/?")

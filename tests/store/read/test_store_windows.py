@@ -50,7 +50,7 @@ def test_other_names_are_not_segments(text: str) -> None:
     assert SegmentName.parse(text) is None
 
 
-def test_a_boot_that_is_not_told_has_a_name_too() -> None:
+def test_an_unknown_boot_has_a_name_too() -> None:
     assert boot_part("") == "00000000"
     assert boot_part("1F0C5A9E-0000-4000") == "1f0c5a9e"
 

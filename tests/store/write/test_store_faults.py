@@ -142,7 +142,7 @@ def test_a_file_in_the_place_of_the_live_directory_is_named(tmp_path: Path) -> N
     recorder(tmp_path).close()
 
 
-def test_a_second_recorder_is_refused_and_told_the_first(tmp_path: Path) -> None:
+def test_a_second_recorder_is_refused_and_names_the_first(tmp_path: Path) -> None:
     first = recorder(tmp_path)
     with pytest.raises(DirectoryBusy, match=rf"process {os.getpid()}\b"):
         recorder(tmp_path)

@@ -297,12 +297,12 @@ def test_a_filter_acts_on_the_heatmap_and_the_panels(page: Page, span, when, inc
     expect(page.get_by_role("list", name="colours of the heatmap")).to_contain_text("matches the filter")
     middle = (when[0] + when[1]) / 2
 
-    def is_told_apart() -> bool:
+    def is_distinguishable() -> bool:
         ran = colour(page, "heatmap", spot(page, span, middle, incident.cpu))
         calm = colour(page, "heatmap", spot(page, span, when[0] - 90_000, incident.cpu))
         return sum(abs(a - b) for a, b in zip(ran, calm, strict=True)) > 60
 
-    until(page, is_told_apart)
+    until(page, is_distinguishable)
     # The overview too, and the tooltip.
     overview = page.get_by_test_id("overview")
     expect(overview).to_have_attribute("data-filtered", "true")

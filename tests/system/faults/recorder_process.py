@@ -26,7 +26,7 @@ def until(what: str, happened: Callable[[], bool], patience: float = PATIENCE_S,
     """Wait until it happened, looking so often; fails when it doesn't."""
     deadline = time.monotonic() + patience
     while not happened():
-        assert time.monotonic() < deadline, f"waited {patience:.0f} s in vain: {what}"
+        assert time.monotonic() < deadline, f"did not happen within {patience:.0f} s: {what}"
         time.sleep(every)
 
 

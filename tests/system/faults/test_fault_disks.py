@@ -202,7 +202,7 @@ def test_a_path_without_permission_is_one_sentence(open_directory: Path, start: 
     assert "permission denied; make the directory writable" in sentence
 
 
-def test_a_second_recorder_is_refused_and_told_the_first(tmp_path: Path, start: Start) -> None:
+def test_a_second_recorder_is_refused_and_names_the_first(tmp_path: Path, start: Start) -> None:
     first = start(tmp_path / "recording").ticks(1)
     assert f"process {first.pid};" in refused(start(tmp_path / "recording"))
     first.ticks(1)

@@ -110,7 +110,7 @@ def test_an_old_node_is_not_used(version: str, usable: bool, tmp_path: Path, mon
 
 
 @pytest.mark.needs("node", "npm")
-def test_a_registry_out_of_reach_is_told_in_a_sentence(tree: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_a_registry_out_of_reach_is_a_sentence(tree: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
     with pytest.raises(page.PageError, match=r"registry can't be reached.*npmrc"):

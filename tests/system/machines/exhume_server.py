@@ -1,4 +1,4 @@
-"""Runs exhume in children that it forks, so that nothing has to be imported anew, and each can be killed at a moment.
+"""Runs exhume in children that it forks, so that nothing has to be imported again, and each can be killed at a moment.
 
 It is sent what to run in lines of JSON, and says how each run ended. A run may kill itself (-9) right before its Nth
 change below the directories that it is given: files opened to be written, made, renamed and removed, as Python's audit

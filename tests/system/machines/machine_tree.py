@@ -89,7 +89,7 @@ def _finish(tree: Path) -> None:
     """As an image is before its first boot: no identity and no name; and a journal that lasts."""
     identity = tree / "etc/machine-id"
     identity.chmod(0o644)
-    # Empty rather than absent: absent asks systemd to decide anew what is enabled.
+    # Empty rather than absent: absent asks systemd to decide again what is enabled.
     identity.write_text("")
     (tree / "var/lib/dbus/machine-id").unlink(missing_ok=True)
     (tree / "etc/hostname").unlink(missing_ok=True)

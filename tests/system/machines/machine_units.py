@@ -1,4 +1,4 @@
-"""Units of a machine that fare in every way: one loops, one fails at boot, some wait for it in vain, some are well."""
+"""Units of a machine that fare in every way: one loops, one fails at boot, some wait for it, some are well."""
 
 from tests.system.machines.nspawn_machine import Machine
 

@@ -308,7 +308,7 @@ class Machine:
         deadline = time.monotonic() + patience
         while not happened():
             if time.monotonic() > deadline:
-                raise MachineError(f"waited {patience:.0f} s in vain: {what}; {self._console()}")
+                raise MachineError(f"did not happen within {patience:.0f} s: {what}; {self._console()}")
             time.sleep(0.05)
 
     def wait_for_restarts(self, name: str, count: int) -> None:

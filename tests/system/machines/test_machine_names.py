@@ -130,7 +130,7 @@ def test_the_commands_of_a_plan_can_be_typed(machine: Machine, exhume: Exhume, u
     for command in [command for step in steps for command in step["commands"]]:
         machine.run("sh", "-c", command)
     ((path, text),) = [(each["path"], each["content"]) for step in steps for each in step["files"]]
-    # Whoever types it is not exhume, so the marks are left out.
+    # A person who types it is not exhume, so the marks are left out.
     typed = (machine.disk / path.lstrip("/")).read_text()
     assert typed and typed == "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
     machine.start(unit)

@@ -108,7 +108,7 @@ class Reader:
         seen = len(self.of(MARKER, "unit-ended"))
 
         def marked() -> bool:
-            # Again and again: one that has just begun anew may not be connected to its bus yet.
+            # Again and again: one that has just been restarted may not be connected to its bus yet.
             machine.run("systemctl", "start", MARKER)
             self.read()
             return len(self.of(MARKER, "unit-ended")) > seen

@@ -42,7 +42,7 @@ class Written:
 
 
 def write(text: str) -> Written:
-    """Each line opens the log anew, as echo does: of one opener the kernel takes ten lines in five seconds."""
+    """Each line opens the log again, as echo does: of one opener the kernel takes ten lines in five seconds."""
     before = time.time_ns()
     log = os.open(KMSG, os.O_WRONLY)
     try:

@@ -39,7 +39,7 @@ def mpstat(begin: int) -> list[dict[str, Any]]:
 
     exhume reads the counters at the full second, mpstat at the moment it was started and every second after. So it is
     started at a full second: both then describe the same seconds, to the few milliseconds that it takes to start. It
-    sets its timer anew each time it wakes, so under load every late wake-up would push it further; and a recorder that
+    sets its timer again each time it wakes, so under load every late wake-up would push it further; and a recorder that
     gets its core late would read another second than mpstat did. With a real-time priority both wake when they asked
     to. What either of them reads is not touched by this.
     """

@@ -92,7 +92,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
     # Without copies of all programs that ran.
     words = ["perf", "record", "-aNg", "-k", "CLOCK_MONOTONIC", "-e", "cpu-clock", "-F", "97", "-o", str(data)]
     with recorder(directory):
-        # perf, too, empties its rings in time, whoever else wants the cores.
+        # perf, too, empties its rings in time, whatever else wants the cores.
         with on_time():
             perf = start("perf record", words, work / "perf.log")
         try:

@@ -44,7 +44,7 @@ def test_a_crash_loop_is_stopped_for_good_and_put_back(docker: OwnDocker, contro
     remove(docker, number)
 
 
-def test_a_container_that_was_made_anew_is_another_one(docker: OwnDocker, control: DockerControl) -> None:
+def test_a_container_that_was_made_again_is_another_one(docker: OwnDocker, control: DockerControl) -> None:
     prints = []
     for words in ("busybox sleep 60", "busybox sleep 61"):
         number = docker.run("reborn", IMAGE, words)

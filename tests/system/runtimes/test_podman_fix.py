@@ -32,7 +32,7 @@ def podman() -> Iterator[OwnPodman]:
         yield own
 
 
-def test_it_is_stopped_and_what_its_policy_became_is_told(podman: OwnPodman, tmp_path: Path) -> None:
+def test_it_is_stopped_and_its_new_policy_is_reported(podman: OwnPodman, tmp_path: Path) -> None:
     container = podman.run("resting", IMAGE, ends_when_asked(0), "--restart", "always")
     until("it listens", lambda: READY in podman("logs", container), PATIENCE_S)
     control = DockerControl(podman.socket)

@@ -57,7 +57,7 @@ def boot_archive(kernel: GuestKernel, into: Path) -> Path:
 
 
 def python_disk(cache: Path) -> Path:
-    """This machine's Python, the locked packages and mkfs.ext4, each at its own path. Made anew when one changes."""
+    """This machine's Python, the locked packages and mkfs.ext4, each at its own path. Made again when one changes."""
 
     def fill(stage: Path) -> None:
         for directory in MOUNT_POINTS:

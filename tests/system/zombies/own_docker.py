@@ -18,7 +18,7 @@ def until(what: str, happened: Callable[[], object], patience: float) -> None:
     """Wait until it happened; fails when it doesn't."""
     deadline = time.monotonic() + patience
     while not happened():
-        assert time.monotonic() < deadline, f"waited {patience:.0f} s in vain: {what}"
+        assert time.monotonic() < deadline, f"did not happen within {patience:.0f} s: {what}"
         time.sleep(0.1)
 
 

@@ -55,7 +55,7 @@ def ticks(directory: Path) -> list[int]:
 
 
 def nameless(directory: Path, cgroup: str) -> list[str]:
-    """Whoever made, removed or released a cgroup below this one and is known by number alone."""
+    """Processes that made, removed or released a cgroup below this one and are known by number alone."""
     rows = Recording.open(directory).read("cgroup_events", None, ["path", "comm"]).to_pylist()
     return [row["comm"] for row in rows if (row["path"] or "").startswith(cgroup) and row["comm"].startswith(":")]
 

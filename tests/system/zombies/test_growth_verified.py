@@ -33,8 +33,8 @@ GROWTH = Effect(Measure.ZOMBIE_GROWTH, "fall")
 # For how long to look, before and after. A rate that comes and goes with the machine's speed may take longer to tell
 # from chance: where there was not enough evidence, it is measured again and longer.
 LOOKS_S = (8, 16, 32)
-# A page of a file in memory outlives whoever wrote it, and pins its cgroup. Ten a second, and fewer only where each of
-# them takes longer. It ends by itself, whatever becomes of us.
+# A page of a file in memory outlives its writer, and pins its cgroup. Ten a second, and fewer only where each of them
+# takes longer. It ends by itself, whatever becomes of us.
 LEAKER = """
 for number in $(seq $3); do
     sleep 0.1 &

@@ -31,7 +31,7 @@ COUNT = 20_000
 SECONDS, WINDOWS = 11.0, 2
 # Where so many don't show it, because others on the machine disturbed one of two recorders more, so many do at most.
 MOST_WINDOWS = 6
-# Whoever has just begun reads much for the first time.
+# A recorder that has just started reads much for the first time.
 SETTLED_TICKS, PATIENCE_S = 4, 60
 # Of what recording costs without them; and a thousandth of a core, below which like windows differ by themselves.
 ALLOWED, OF_A_CORE = 0.05, 0.001
