@@ -276,7 +276,7 @@ def test_killed_many_times_at_random(
         reported = [each.result() for each in work]
         for after in [pool.submit(record_once_more, directory, start_one) for directory in directories]:
             after.result()
-    assert orphans() == []
+    until("their children end with them", lambda: not orphans(), patience=CHILDREN_S)
     assert sum(each.kills for each in reported) == DIRECTORIES * KILLS
     gone = sorted(lost for each in reported for lost in each.gone)
     longest = max(lost for each in reported for lost in each.gone_in_all)
