@@ -19,9 +19,11 @@ from exhume.model.errors import ExhumeError
 from exhume.present.web.pool import WorkerPool
 
 HEADER_TIMEOUT_S = 10.0
-# A client has to read as much of its answer in this time; and so much may wait to be read, of all answers together.
+# A client has to read as much of its answer in this time; and so much may wait to be read, of all answers together. It
+# takes twice that: asyncio copies what could not be sent (selector_events.py, _SelectorSocketTransport.write), and the
+# answer itself is held until the copy is sent.
 READ_TIMEOUT_S, MIN_READ_BYTES = 10.0, 64 << 10
-MAX_UNSENT_BYTES = 64 << 20
+MAX_UNSENT_BYTES = 32 << 20
 MAX_CONNECTIONS = 2000
 # asyncio accepts so many connections at once (selector_events.py, _accept_connection), before any is looked at.
 BACKLOG = 64
