@@ -140,6 +140,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(each.name for each in SUMMARIES.schema)), JSON)
 @example("kernel_share", [None, 16_777_217])
 def test_no_value_is_an_error_of_another_kind(column, value):

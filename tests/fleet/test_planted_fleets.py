@@ -57,6 +57,7 @@ def test_the_cause_of_a_small_fleet_is_first(tmp_path: Path, seed: int):
     assert made.truth.conditions in names(first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rack", "job", "wave"])
 def test_a_small_fleet_with_sick_clusters_raises_no_alarm(tmp_path: Path, kind: str):
     made = planted(tmp_path / "lake", plan(400, 0.2, seed=3, cause=False, clusters=kind, cluster_size=16))

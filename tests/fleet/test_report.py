@@ -203,6 +203,7 @@ def test_a_clock_that_is_off_is_named_and_its_jobs_are_matched(tmp_path: Path):
     assert found.jobs.examples[0].before_s == pytest.approx(30)
 
 
+@pytest.mark.slow
 def test_clocks_an_hour_off_change_nothing_but_the_blind_spots(copy: Path, found: FleetReport):
     """Every third node is an hour ahead or behind, stored as by a hub: under its own times, with what it is off."""
     lake = Lake.open(str(copy))

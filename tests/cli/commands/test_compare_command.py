@@ -69,6 +69,7 @@ def test_a_recording_and_its_bundle(exhume, small_recording, tmp_path):
     assert shown["compared"] > 10 and shown["unread"] == []
 
 
+@pytest.mark.slow
 def test_a_recording_against_a_file(exhume, small_recording, files):
     result = exhume("compare", str(small_recording), files[1], check=False)
     assert result.returncode == 1 and "ecs.service" in result.stdout

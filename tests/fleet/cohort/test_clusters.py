@@ -49,6 +49,7 @@ def both(columns: dict[str, np.ndarray], sick: np.ndarray) -> tuple[Separation, 
     return separate(made, {"": sick}), separate(replace(made, clusterings=()), {"": sick})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("racks", [2, 5, 12])
 def test_sick_racks_without_a_cause_raise_no_alarm(racks: int):
     alarms = naive = 0

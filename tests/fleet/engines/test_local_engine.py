@@ -5,6 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.fleet.lakes import minutes, plan, planted, window, write_rows
+from tests.parts import sampled
 
 from exhume.fleet.engines import ask
 from exhume.fleet.engines.files import LakeFiles, list_files, newest_date
@@ -34,7 +35,7 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("name", sampled(QUERIES))
 def test_parts_merge_to_the_whole(lake: Lake, name: str):
     query, values = QUERIES[name]
     made = query.within(window(20), **values)
