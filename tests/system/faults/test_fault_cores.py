@@ -1,10 +1,13 @@
 """Cores that go, come back, or are taken by the kernel or by others."""
 
 import os
+import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -24,7 +27,11 @@ from tests.system.faults.recorder_process import (
 
 from exhume.collect.loop import LATE_NS
 from exhume.collect.perf.netlink import HotplugWatch
+from exhume.control.installation import RECORDER
+from exhume.lab.hierarchies import cpu_cgroups
 from exhume.model.clock import MILLIS, NANOS
+from exhume.model.errors import LabError
+from exhume.procfs.host import Host
 from exhume.store.read.recording import Recording
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.alone]
@@ -36,6 +43,7 @@ SPIN = "while :; do :; done"
 # As many as starved a recorder that had the usual priority, on as many cores.
 SPINNERS, STARVED_S = 64, 12
 STARVED = sorted(os.sched_getaffinity(0))[:2]
+PINNED = ["taskset", "-c", ",".join(map(str, STARVED))]
 CPU1 = Path("/sys/devices/system/cpu/cpu1/online")
 
 
@@ -136,24 +144,20 @@ def test_a_core_that_is_busy_in_the_kernel_is_marked_once(tmp_path: Path, start:
     assert before - 1.5 * NANOS < begin < begun + 1.5 * NANOS, "at the second in which it began"
 
 
-@pytest.mark.needs("gcc", "taskset")
-def test_spinners_on_every_core_do_not_starve_the_recorder(
-    tmp_path: Path, start: Start, load: Load, compiled: Callable[[str], Path]
+def assert_not_starved(
+    raised: RecorderProcess, usual: RecorderProcess, spinners: Callable[[], list[subprocess.Popen[str]]]
 ) -> None:
-    """Next to one that is not raised, which shows in the same seconds that they would."""
-    under = ["taskset", "-c", ",".join(map(str, STARVED))]
-    raised = start(tmp_path / "raised", under=under)
-    usual = start(tmp_path / "usual", "--nice", "0", under=under)
+    """Record next to spinners that have every core, for a while. The recorder that is raised has no late tick; one that
+    is not waits in the same seconds, which shows that it would have."""
     for recorder in (raised, usual):
         recorder.ticks(2)
-    # Each in a session of its own: where the kernel groups processes by session, that is the worst case.
-    spinners = [load(compiled("spin"), core=STARVED[number % len(STARVED)]) for number in range(SPINNERS)]
+    running = spinners()
     before = {recorder: recorder.kept_waiting for recorder in (raised, usual)}
     since = monotonic()
     time.sleep(STARVED_S)
     until_ = monotonic()
     waited = {recorder: recorder.kept_waiting - before[recorder] for recorder in before}
-    for spinner in spinners:
+    for spinner in running:
         spinner.kill()
     for recorder in (raised, usual):
         assert recorder.stop() == 0
@@ -168,3 +172,78 @@ def test_spinners_on_every_core_do_not_starve_the_recorder(
     # A core that 32 others want comes late at the usual priority.
     print(f"waited {seconds(waited[raised]):.3f} s for a core, at the usual priority {seconds(waited[usual]):.3f} s")
     assert waited[usual] > 5 * waited[raised]
+
+
+@pytest.mark.needs("gcc", "taskset")
+def test_spinners_on_every_core_do_not_starve_the_recorder(
+    tmp_path: Path, start: Start, load: Load, compiled: Callable[[str], Path]
+) -> None:
+    raised = start(tmp_path / "raised", under=PINNED)
+    usual = start(tmp_path / "usual", "--nice", "0", under=PINNED)
+
+    def spinners() -> list[subprocess.Popen[str]]:
+        # Each in a session of its own: where the kernel groups processes by session, that is the worst case.
+        return [load(compiled("spin"), core=STARVED[number % len(STARVED)]) for number in range(SPINNERS)]
+
+    assert_not_starved(raised, usual, spinners)
+
+
+@pytest.fixture
+def services() -> Iterator[Callable[[str, int | None], list[str]]]:
+    """Make CPU cgroups next to each other, as services have them, with a weight of systemd; returns how a command is
+    started in one. They are removed at the end."""
+    try:
+        (top, *_) = cpu_cgroups(Host(), f"exhume-faults-{os.getpid()}")
+    except LabError as error:
+        missing(f"a CPU cgroup ({error})")
+    top.mkdir()
+    version_2 = (top / "cgroup.controllers").exists()
+    if version_2:
+        (top / "cgroup.subtree_control").write_text("+cpu")
+
+    def set_weight(cgroup: Path, weight: int) -> None:
+        # As systemd 252 does: src/core/cgroup.c, cgroup_cpu_weight_to_shares.
+        file, value = ("cpu.weight", weight) if version_2 else ("cpu.shares", weight * 1024 // 100)
+        (cgroup / file).write_text(str(value))
+
+    # What else runs on the host is not part of it.
+    set_weight(top, 10000)
+
+    def make(name: str, weight: int = 100) -> list[str]:
+        (top / name).mkdir()
+        set_weight(top / name, weight)
+        return ["sh", "-c", 'echo $$ >"$0"; exec "$@"', str(top / name / "cgroup.procs")]
+
+    yield make
+
+    def emptied() -> bool:
+        for each in [*top.glob("*/cgroup.procs")]:
+            for pid in each.read_text().split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            with suppress(OSError):
+                each.parent.rmdir()
+        with suppress(OSError):
+            top.rmdir()
+        return not top.exists()
+
+    until("its cgroups are gone", emptied)
+
+
+@pytest.mark.needs("gcc", "taskset")
+def test_services_that_spin_do_not_starve_the_one_that_records(
+    tmp_path: Path, start: Start, load: Load, compiled: Callable[[str], Path], services: Callable[..., list[str]]
+) -> None:
+    """Priorities of processes count within their cgroup alone, so there it is the weight of the unit that raises it."""
+    unit = (resources.files("exhume.control") / "units" / RECORDER).read_text()
+    (weight,) = re.findall(r"^CPUWeight=(\d+)$", unit, re.MULTILINE)
+    raised = start(tmp_path / "raised", under=[*services("recorder", int(weight)), *PINNED])
+    usual = start(tmp_path / "usual", under=[*services("usual"), *PINNED])
+
+    def spinners() -> list[subprocess.Popen[str]]:
+        places = [services(f"spinner-{number}") for number in range(SPINNERS)]
+        return [
+            load(*place, compiled("spin"), core=STARVED[number % len(STARVED)]) for number, place in enumerate(places)
+        ]
+
+    assert_not_starved(raised, usual, spinners)
