@@ -22,12 +22,14 @@ GUEST = Path(__file__).parent / "guest"
 PYTHON = Path(os.path.realpath(sys.executable))
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
 PACKAGES = Path(sysconfig.get_paths()["purelib"])
+# Where they are in the virtual machine: their own path may be below /tmp, which is a file system of its own there.
+GUEST_PACKAGES = Path("/packages")
 # Parts of the standard library that are large and that nothing here imports.
 LEFT_OUT = ("site-packages", "dist-packages", "test", "idlelib", "ensurepip", "tkinter", "lib2to3", "config-*", "tests")
 MOUNT_POINTS = ("dev", "proc", "run", "sys", "tmp", "var", "root", "etc", "bin")
 MIB = 1 << 20
 WORK_BYTES = 3 << 30
-ENVIRONMENT = (f"PYTHONPATH=/var/exhume/src:{PACKAGES}", "PATH=/bin:/sbin:/usr/sbin:/usr/bin", "HOME=/root")
+ENVIRONMENT = (f"PYTHONPATH=/var/exhume/src:{GUEST_PACKAGES}", "PATH=/bin:/sbin:/usr/sbin:/usr/bin", "HOME=/root")
 AGENT_UNIT = f"""[Unit]
 Description=Commands from the serial line
 [Service]
@@ -57,7 +59,7 @@ def boot_archive(kernel: GuestKernel, into: Path) -> Path:
 
 
 def python_disk(cache: Path) -> Path:
-    """This machine's Python, the locked packages and mkfs.ext4, each at its own path. Made again when one changes."""
+    """This machine's Python, the locked packages and mkfs.ext4. Made again when one changes."""
 
     def fill(stage: Path) -> None:
         for directory in MOUNT_POINTS:
@@ -114,7 +116,8 @@ def copy_programs(stage: Path) -> None:
     programs = [PYTHON, Path(need("mkfs.ext4")).resolve()]
     copy_tree(STDLIB, stage)
     packages = list(locked_files())
-    copy(packages, stage)
+    for package in packages:
+        copy_to(package, stage / GUEST_PACKAGES.relative_to("/") / package.relative_to(PACKAGES), stage)
     extensions = [path for path in (*STDLIB.rglob("*.so"), *packages) if re.search(r"\.so(\.|$)", path.name)]
     copy([*programs, *libraries_of([*programs, *extensions])], stage)
     link = stage / str(need("mkfs.ext4")).lstrip("/")
@@ -179,12 +182,15 @@ def copy_tree(tree: Path, stage: Path) -> None:
 
 def copy(files: Iterable[Path], stage: Path) -> None:
     for file in files:
-        at = stage / str(file).lstrip("/")
-        at.parent.mkdir(parents=True, exist_ok=True)
-        # A link of the tree may lead to this machine's own file.
-        at.unlink(missing_ok=True)
-        assert at.parent.resolve().is_relative_to(stage.resolve()), at
-        shutil.copy2(file, at)
+        copy_to(file, stage / str(file).lstrip("/"), stage)
+
+
+def copy_to(file: Path, at: Path, stage: Path) -> None:
+    at.parent.mkdir(parents=True, exist_ok=True)
+    # A link of the tree may lead to this machine's own file.
+    at.unlink(missing_ok=True)
+    assert at.parent.resolve().is_relative_to(stage.resolve()), at
+    shutil.copy2(file, at)
 
 
 def make_disk(path: Path, stage: Path, size: int) -> None:
