@@ -27,6 +27,7 @@ from tests.system.faults.recorder_process import (
     losses,
     monotonic,
     rows,
+    seconds,
     until,
     until_rows_are_dropped,
 )
@@ -34,10 +35,15 @@ from tests.system.faults.recorder_process import (
 from exhume.model.facts import FORMAT_VERSION
 from exhume.store.format.schema import FACTS_KEY
 from exhume.store.read.recording import Recording
+from exhume.store.write.sealer import SYNC_S
 
 pytestmark = pytest.mark.root
 
 Start = Callable[..., RecorderProcess]
+
+# Power cuts, a tick or more from each other; and what one may cost beyond the time between two syncs: the tick that was
+# going on, and the sync itself on a disk that others use.
+CUTS, MORE_S = 8, 3.0
 
 
 def refused(recorder: RecorderProcess) -> str:
@@ -152,6 +158,36 @@ def test_a_disk_that_turns_read_only_is_one_sentence_and_can_be_read(ext4_disk: 
     subprocess.run(["mount", "-o", "remount,abort", str(ext4_disk)], check=True)
     assert f"cannot record to {directory}: read-only file system; " in refused(recorder)
     assert anchor_count(directory) >= 2
+
+
+@pytest.mark.paced
+@pytest.mark.slow
+def test_a_power_cut_costs_the_last_seconds(ext4_disk: Path, tmp_path: Path, start: Start) -> None:
+    """A copy of the disk's image is what the disk has at that moment: what was not synced is in memory alone."""
+    image, after = ext4_disk.with_name("image"), tmp_path / "after"
+    after.mkdir()
+    recorder = start(ext4_disk / "recording").ticks(round(SYNC_S) + 2)
+    lost = []
+    # Moments all over the time between two syncs.
+    for number in range(CUTS):
+        recorder.ticks(1)
+        cut_at, copy = monotonic(), tmp_path / f"cut-{number}"
+        shutil.copy(image, copy)
+        subprocess.run(["mount", "-o", "loop", copy, after], check=True)
+        try:
+            kept = [row["time"] for row in rows(after / "recording", "anchors")]
+            assert Recording.open(after / "recording").skipped == []
+            lost.append(seconds(cut_at - kept[-1]))
+            if number == CUTS - 1:
+                again = start(after / "recording", "--for", "1s")
+                assert again.wait() == 0, again.err
+                assert [row["time"] for row in rows(after / "recording", "anchors")][: len(kept)] == kept
+        finally:
+            subprocess.run(["umount", after], check=True)
+            copy.unlink()
+    assert recorder.stop() == 0
+    print("lost, in seconds: " + " ".join(f"{each:.1f}" for each in lost))
+    assert max(lost) <= SYNC_S + MORE_S
 
 
 def test_a_vanished_directory_is_one_sentence(tmp_path: Path, start: Start) -> None:
