@@ -16,7 +16,7 @@ from tests.system.machines.machine_leftovers import remove_leftovers
 from tests.system.machines.machine_tree import machine_tree
 from tests.system.machines.nspawn_machine import Machine
 
-from exhume.control.installation import PAGE, RECORDER, UNITS
+from exhume.control.installation import CAPABILITIES, PAGE, RECORDER, UNITS
 
 pytestmark = [
     pytest.mark.root,
@@ -29,6 +29,18 @@ PROGRAM = "/opt/exhume/bin/exhume"
 # Where the interpreter of the tests is in the container: outside of home directories.
 PYTHON = "/opt/python"
 MOST_EXPOSURE = 4.0
+CAPABILITY_BITS = {
+    "CAP_DAC_READ_SEARCH": 2,
+    "CAP_KILL": 5,
+    "CAP_SETGID": 6,
+    "CAP_SETUID": 7,
+    "CAP_NET_ADMIN": 12,
+    "CAP_IPC_LOCK": 14,
+    "CAP_SYS_PTRACE": 19,
+    "CAP_SYS_NICE": 23,
+    "CAP_SYSLOG": 34,
+    "CAP_PERFMON": 38,
+}
 # Tools for accounts rewrite these, and keep what was there before in files of their own.
 ACCOUNT_FILES = {f"etc/{name}{end}" for name in ("passwd", "group", "shadow", "gshadow") for end in ("", "-")}
 ACCOUNT_FILES |= {"etc/.pwd.lock", "etc/subuid", "etc/subgid", "etc/subuid-", "etc/subgid-"}
@@ -145,14 +157,27 @@ def test_the_hardening_loses_no_source(installed: Machine, plain: dict):
 
 
 def test_the_parser_of_symbols_stays_confined(installed: Machine):
-    main, *others = processes(installed, RECORDER)
+    def confined() -> list[dict[str, str]]:
+        return [each for each in processes(installed, RECORDER)[1:] if each["Uid"].split()[0] == "65534"]
+
+    main = processes(installed, RECORDER)[0]
     assert main["Uid"].split()[0] == "0"
     assert int(main["CapEff"], 16) & (1 << 21) == 0, "CAP_SYS_ADMIN"
-    confined = [each for each in others if each["Uid"].split()[0] == "65534"]
-    assert confined, others
-    assert all(int(each["CapEff"], 16) == 0 and each["Seccomp"] == "2" for each in confined)
+    # It is there once a function of a program was sampled.
+    installed.wait_until("the parser runs", lambda: bool(confined()))
+    assert all(int(each["CapEff"], 16) == 0 and each["Seccomp"] == "2" for each in confined())
     info = json.loads(installed.run(PROGRAM, "info", "--json"))
     assert not [kind for kind in info["losses"] if "symbols-unconfined" in kind]
+
+
+def test_no_process_has_a_capability_that_is_not_listed(installed: Machine):
+    """By the numbers of include/uapi/linux/capability.h. That each is needed is in the documentation of the unit."""
+    assert set(CAPABILITY_BITS) == set(CAPABILITIES)
+    listed = sum(1 << bit for bit in CAPABILITY_BITS.values())
+    for each in processes(installed, RECORDER):
+        assert not int(each["CapBnd"], 16) & ~listed, each
+        assert each["NoNewPrivs"] == "1"
+    assert int(processes(installed, RECORDER)[0]["CapEff"], 16) == listed, "what is listed is what it has"
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -164,19 +189,21 @@ def test_the_exposure_is_low(installed: Machine, unit: str):
 
 def test_limits_are_in_force(installed: Machine):
     """As the kernel has them, where it shows them in there; and as systemd has them."""
-    for unit, memory, quota in ((RECORDER, 600 << 20, 50), (PAGE, 1 << 30, 100)):
+    for unit, memory, quota, weight in ((RECORDER, 600 << 20, 50, 10000), (PAGE, 1 << 30, 100, 100)):
         known = installed.show(unit, "MemoryMax", "CPUQuotaPerSecUSec", "TasksMax", "ControlGroup")
         assert int(known["MemoryMax"]) == memory
         assert known["TasksMax"] == "64"
         group = known["ControlGroup"]
-        v1 = (f"memory{group}/memory.limit_in_bytes", f"cpu{group}/cpu.cfs_quota_us")
-        v2 = (f"{group}/memory.max", f"{group}/cpu.max")
+        v1 = (f"memory{group}/memory.limit_in_bytes", f"cpu{group}/cpu.cfs_quota_us", f"cpu{group}/cpu.shares")
+        v2 = (f"{group}/memory.max", f"{group}/cpu.max", f"{group}/cpu.weight")
         limits = [
             [installed.ask("cat", f"/sys/fs/cgroup/{name.lstrip('/')}").stdout.split() for name in names]
             for names in (v1, v2)
         ]
-        ((limit, *_), (share, *_)) = next(each for each in limits if all(each))
+        ((limit, *_), (share, *_), (shares, *_)) = next(each for each in limits if all(each))
         assert (int(limit), int(share)) == (memory, quota * 1000)
+        # A weight of 100 is 1024 shares of v1.
+        assert int(shares) in (weight, weight * 1024 // 100)
 
 
 def test_the_page_runs_as_its_user(installed: Machine):
