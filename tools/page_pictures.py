@@ -1,6 +1,7 @@
 """Takes the pictures of the pages that the documents show: docs/images/page-*.png and docs/images/fleet-*.png.
 
     python tools/page_pictures.py DIR              of a recording with an incident, such as `exhume lab synth` writes
+    python tools/page_pictures.py --slices DIR     of the same, of few cores: who ran when the incident began
     python tools/page_pictures.py --lake LAKE      of a fleet with sick nodes
     python tools/page_pictures.py --story DIR      of `exhume demo --keep DIR`, for docs/incident.md (incident-*.png)
 
@@ -95,6 +96,12 @@ def take_part(browser: Browser, link: str, name: str, most: int, *, panel: bool 
     page.screenshot(path=IMAGES / name, clip=clip)  # type: ignore[arg-type]
 
 
+def take_slices(browser: Browser, address: str) -> None:
+    """Who ran in the three seconds around the start of an incident."""
+    since = incident_of(address)["since"]
+    take_part(browser, f"{address}#since={since - 1500}&until={since + 1500}", "page-slices.png", HEIGHT, panel=False)
+
+
 def take_story(browser: Browser, address: str) -> None:
     """One incident from far away to its cause."""
     incident = incident_of(address)
@@ -122,13 +129,14 @@ def take_fleet(browser: Browser, address: str) -> None:
 
 
 def main() -> None:
-    what = sys.argv[1] if sys.argv[1:2] in (["--lake"], ["--story"]) else ""
+    kinds = {"--slices": take_slices, "--lake": take_fleet, "--story": take_story}
+    what = sys.argv[1] if sys.argv[1:2] and sys.argv[1] in kinds else ""
     if len(sys.argv) != 2 + bool(what):
         sys.exit(__doc__)
     source = ("fleet", "serve", "--lake") if what == "--lake" else ("serve", "--dir")
     with serving(*source, sys.argv[-1]) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        {"--lake": take_fleet, "--story": take_story, "": take}[what](browser, address)
+        kinds.get(what, take)(browser, address)
         browser.close()
 
 

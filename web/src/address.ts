@@ -53,6 +53,12 @@ export interface PageState {
   order: (typeof ORDERS)[number];
   pinned: number[] | null;
   tall: boolean;
+  /** Where the view is short enough, rows show who ran; else always the measure. */
+  slices: boolean;
+  /** The process (pid) whose slices are highlighted. */
+  marked: number | null;
+  /** What has a track of its own below the cores: `pid:4711`, `pod:shop/web-0`. */
+  tracks: string[];
   /** What the diagnosis stays with while its evidence is followed; null is what is analysed. */
   d0: number | null;
   d1: number | null;
@@ -117,6 +123,9 @@ const FIELDS: Fields<PageState> = {
   order: choice<PageState["order"]>("number", ORDERS),
   pinned: cpuList,
   tall: flag(false),
+  slices: flag(true),
+  marked: moment,
+  tracks: parts,
   d0: moment,
   d1: moment,
   dc: cpuList,

@@ -694,6 +694,28 @@ export interface SeparatorShape {
   explained: boolean;
 }
 
+/**
+ * The header of `/api/slices`. A slice is a stretch of time on a core in one of `states`: a thread ran there, or
+ * (`idle`) none did. Where there is no slice the core was not sampled; with a filter, nothing that matches ran. Behind
+ * it are arrays of `count` numbers, little-endian: start (microseconds after `since`), length (microseconds), thread
+ * (an index into `pids`, `tids` and `comms`) and frame (an index into `frames`; -1 where none ran) of 32 bits, then
+ * samples and core (an index into `cpus`) of 16, then the state of 8. A sample stands for `period_us`.
+ */
+export interface SlicesHeader {
+  since: number;
+  until: number;
+  cpus: number[];
+  states: string[];
+  pids: number[];
+  tids: number[];
+  comms: string[];
+  frames: string[];
+  count: number;
+  samples: number;
+  period_us: number;
+  filtered: boolean;
+}
+
 export interface Span {
   since: number;
   until: number;

@@ -1,5 +1,5 @@
 /** The typed client of the server: one function per endpoint. */
-import { readCores, readSubsecond } from "./binary";
+import { readCores, readSlices, readSubsecond } from "./binary";
 import { json, queryString, request, type Value } from "./http";
 import { requestId } from "./progress";
 import { RequestCache } from "./request-cache";
@@ -15,6 +15,7 @@ import type {
   Mark,
   Processes,
   RecordingInfo,
+  Slices,
   Span,
   Subsecond,
 } from "./types";
@@ -98,6 +99,10 @@ export const api = {
 
   cell: (at: number, cpu: number, spanMs: number, measure: string, signal?: AbortSignal): Promise<CellInfo> =>
     json(`cell${queryString({ at: Math.round(at), cpu, span: Math.round(spanMs), measure })}`, signal),
+
+  async slices(scope: Scope, signal?: AbortSignal): Promise<Slices> {
+    return readSlices(await (await request(`slices${queryString(scoped(scope))}`, signal)).arrayBuffer());
+  },
 
   lanes: (window: Span, cells: number, names: readonly string[], signal?: AbortSignal): Promise<Lanes> =>
     json(`lanes${queryString({ ...span(window), cells, names: names.join(",") })}`, signal),

@@ -1,5 +1,5 @@
 /** Decoder of the server's binary answers: u32 length, JSON header padded to a multiple of 4, then plain arrays. */
-import type { CoreGrid, CoresHeader, Subsecond, SubsecondHeader } from "./types";
+import type { CoreGrid, CoresHeader, Slices, SlicesHeader, Subsecond, SubsecondHeader } from "./types";
 
 export interface Decoded<Header> {
   header: Header;
@@ -32,4 +32,20 @@ export function readSubsecond(buffer: ArrayBuffer): Subsecond {
   const size = header.columns * header.rows;
   if (begin + 4 * size > buffer.byteLength) throw new Error("the answer of the server is truncated");
   return { ...header, counts: new Uint32Array(buffer, begin, size) };
+}
+
+export function readSlices(buffer: ArrayBuffer): Slices {
+  const { header, begin } = readHeader<SlicesHeader>(buffer);
+  const { count } = header;
+  if (begin + 21 * count > buffer.byteLength) throw new Error("the answer of the server is truncated");
+  return {
+    ...header,
+    start: new Uint32Array(buffer, begin, count),
+    length: new Uint32Array(buffer, begin + 4 * count, count),
+    thread: new Int32Array(buffer, begin + 8 * count, count),
+    frame: new Int32Array(buffer, begin + 12 * count, count),
+    caught: new Uint16Array(buffer, begin + 16 * count, count),
+    line: new Uint16Array(buffer, begin + 18 * count, count),
+    state: new Uint8Array(buffer, begin + 20 * count, count),
+  };
 }

@@ -4,6 +4,7 @@ import "./styles/base.css";
 import "./styles/notices.css";
 import "./styles/parts.css";
 import "./styles/timeline.css";
+import "./styles/slices.css";
 import "./styles/lines.css";
 import "./styles/panels.css";
 import "./styles/diagnosis.css";

@@ -1,5 +1,5 @@
 /** The types of the server's answers under the page's names. Times are milliseconds of wall time since 1970. */
-import type { CoresHeader, SubsecondHeader } from "./api-schema";
+import type { CoresHeader, SlicesHeader, SubsecondHeader } from "./api-schema";
 
 export type {
   Accounting,
@@ -50,7 +50,7 @@ export type {
   VerifyReport,
   VerifySeries,
 } from "./api-schema";
-export type { CoresHeader, SubsecondHeader } from "./api-schema";
+export type { CoresHeader, SlicesHeader, SubsecondHeader } from "./api-schema";
 
 export interface Span {
   since: number;
@@ -66,4 +66,18 @@ export interface CoreGrid extends CoresHeader {
 /** Columns x rows of sample counts, column by column; row 0 is the start of the column. */
 export interface Subsecond extends SubsecondHeader {
   counts: Uint32Array;
+}
+
+/** Who had each core when, core by core in the order of time. Times are microseconds after `since`. */
+export interface Slices extends SlicesHeader {
+  start: Uint32Array;
+  length: Uint32Array;
+  /** Indexes into `pids`, `tids` and `comms`, and into `frames`; -1 where no thread ran. */
+  thread: Int32Array;
+  frame: Int32Array;
+  caught: Uint16Array;
+  /** An index into `cpus`. */
+  line: Uint16Array;
+  /** An index into `states`. */
+  state: Uint8Array;
 }

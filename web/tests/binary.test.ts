@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { readCores, readSubsecond } from "../src/binary";
+import { readCores, readSlices, readSubsecond } from "../src/binary";
 
 const ANY = { since: 0, until: 3000, cells: 3, measure: "busy", full: 1000, unrecorded: 65_535, states: ["user"] };
 
@@ -26,6 +26,23 @@ describe("binary answers", () => {
     const header = { since: 0, until: 2000, column_ms: 1000, rows: 2, columns: 2, most: 70_000 };
     const counts = new Uint8Array(Uint32Array.of(1, 70_000, 0, 3).buffer);
     expect([...readSubsecond(frame(header, counts)).counts]).toEqual([1, 70_000, 0, 3]);
+  });
+
+  it("gives slices their seven arrays", () => {
+    const header = { since: 0, until: 2000, cpus: [3, 9], count: 2, pids: [7], tids: [8], comms: ["app"] };
+    const times = [Uint32Array.of(0, 10_300), Uint32Array.of(10_300, 70_000)];
+    const wide = [...times, Int32Array.of(0, -1), Int32Array.of(0, -1)];
+    const narrow = [Uint16Array.of(1, 0), Uint16Array.of(1, 0)];
+    const bytes = [...wide, ...narrow, Uint8Array.of(1, 4)].flatMap((each) => [...new Uint8Array(each.buffer)]);
+    const found = readSlices(frame(header, Uint8Array.from(bytes)));
+    expect([...found.start]).toEqual([0, 10_300]);
+    expect([...found.length]).toEqual([10_300, 70_000]);
+    expect([...found.thread]).toEqual([0, -1]);
+    expect([...found.frame]).toEqual([0, -1]);
+    expect([...found.caught]).toEqual([1, 0]);
+    expect([...found.line]).toEqual([1, 0]);
+    expect([...found.state]).toEqual([1, 4]);
+    expect(() => readSlices(frame(header, Uint8Array.from(bytes.slice(1))))).toThrow("truncated");
   });
 
   it("reports a truncated answer", () => {

@@ -9,11 +9,12 @@ const D = 24 * H;
 
 /** Widths of cells and distances of ticks: round for people, and each a part of the larger ones. */
 export const STEPS: readonly number[] = [
-  100, 200, 500, S, 2 * S, 5 * S, 10 * S, 15 * S, 30 * S, M, 2 * M, 5 * M, 10 * M, 15 * M, 30 * M, H, 2 * H, 3 * H,
-  6 * H, 12 * H, D, 2 * D, 7 * D,
+  10, 20, 50, 100, 200, 500, S, 2 * S, 5 * S, 10 * S, 15 * S, 30 * S, M, 2 * M, 5 * M, 10 * M, 15 * M, 30 * M, H,
+  2 * H, 3 * H, 6 * H, 12 * H, D, 2 * D, 7 * D,
 ];
 
-export const SHORTEST_VIEW_MS = 2 * S;
+/** Some twenty samples of a core. */
+export const SHORTEST_VIEW_MS = 200;
 const MOST_CELLS = 4000;
 /** A live view of hours is redrawn this often; one of minutes every second. */
 const LAG_MS = 5 * S;
@@ -44,7 +45,7 @@ export interface Tick {
  * Ticks at round moments of the shown zone, not nearer than `least`; also after its clocks were changed: the first tick
  * then has the offset.
  */
-export function ticks(view: Span, width: number, utc: boolean, least = 100): Tick[] {
+export function ticks(view: Span, width: number, utc: boolean, least = 10): Tick[] {
   const step = stepFor(view.until - view.since, Math.max(2, Math.floor(width / 90)), least);
   const found: Tick[] = [];
   const first = round(view.since, step, utc);

@@ -1,4 +1,7 @@
-/** Cores x time, the worst second of each cell: drawn on a canvas, with a table for screen readers. */
+/**
+ * Cores x time, the worst second of each cell, or (a short view) who ran: drawn on a canvas, with a table for screen
+ * readers.
+ */
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isFiltered } from "../address";
@@ -6,14 +9,14 @@ import { api } from "../api";
 import { formatCores } from "../cpulist";
 import { Placeholder } from "../resource";
 import { useDebounced } from "../debounce";
-import { change, extent, filters, measured, recording, state, view } from "../state";
+import { change, extent, filters, measured, pickingBase, recording, state, view } from "../state";
 import { theme } from "../theme";
-import type { CoreGrid } from "../types";
+import type { CoreGrid, Slices } from "../types";
 import { BaseBox, BoxFrame, SelectionBox } from "./boxes";
 import { heightOf, labelledRows, rowsFor, sortedByWorst, worstOf, type Rows } from "./heat";
 import { drawHeat, pictureOf } from "./heatdraw";
 import { heatKeys } from "./heatkeys";
-import { listen, type Box } from "./heatpointer";
+import { listen, type Box, type Place } from "./heatpointer";
 import { describeHeat } from "./heat-label";
 import { Lane } from "./lane";
 import { Legend } from "./legend";
@@ -21,16 +24,23 @@ import { overviewGrid } from "./overview";
 import { usePaint } from "./paint";
 import { toggleOrder, togglePinned, toggleTall } from "./navigation";
 import { LEAST_COUNTER_MS, LEAST_SAMPLE_MS, plotWidth, tallest, useCells } from "./plot";
+import { drawSlices } from "./slices/draw";
+import { selectSlice, sliceKeys } from "./slices/keys";
+import { describeSlice, isShort, NOT_SAMPLED, sliceAt } from "./slices/model";
+import { SliceTooltip, type PointedSlice } from "./slices/tooltip";
+import { describeSlices, MarkedProcess, SliceLegend, SliceTable, toggleSlices, useSlices } from "./slices/view";
 import { CellTooltip, type Pointed } from "./tooltip";
 import { WorstCells } from "./worst";
 
 /** Labels and tables are updated when the view stops moving. */
 const DEBOUNCE_MS = 250;
+/** Rectangles over slices have edges at multiples of this. */
+const FINE_MS = 10;
 
 export function Heatmap(): JSX.Element | null {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [box, setBox] = useState<Box | null>(null);
-  const [pointed, setPointed] = useState<Pointed | null>(null);
+  const [pointed, setPointed] = useState<Pointed | PointedSlice | null>(null);
   const { cores } = state.value;
   const measure = measured.value;
   const wanted = filters.value;
@@ -41,6 +51,8 @@ export function Heatmap(): JSX.Element | null {
     { least: filtered ? LEAST_SAMPLE_MS : LEAST_COUNTER_MS },
   );
   const grid = read.value;
+  const ran = useSlices();
+  const slices = ran.value;
   const seen = overviewGrid.value;
   const coarse = filtered ? null : seen;
   const most = tallest.value;
@@ -59,27 +71,36 @@ export function Heatmap(): JSX.Element | null {
   const rough = useMemo(() => coarse && pictureOf(coarse, rows, look, "heat"), [coarse, rows, look]);
   const painted = useMemo(() => paint.grid && pictureOf(paint.grid, rows, look, "paint"), [paint.grid, rows, look]);
   const height = heightOf(rows);
-  const label = useMemo(() => describeHeat(grid, rows, debounced), [grid, rows, debounced, state.value.utc]);
+  const label = useMemo(
+    () => (slices ? describeSlices(slices, rows.cpus.flat(), debounced) : describeHeat(grid, rows, debounced)),
+    [grid, slices, rows, debounced, state.value.utc],
+  );
+  const { marked } = state.value;
 
   useEffect(() => {
     if (!canvas.current || !shown || !whole) return;
     const pictures = [rough, fine].filter((each) => each !== null);
+    // The heatmap stays below until slices are there, and around them while the view moves.
     drawHeat(canvas.current, { width, rows, view: shown, whole, look, pictures, paint: painted });
-  }, [shown, width, rows, fine, rough, painted, look]);
+    if (slices && !painted) drawSlices(canvas.current, { rows, view: shown, look, slices, marked });
+    // For tests and benchmarks: what the rows show.
+    canvas.current.dataset.slices = slices ? `${slices.since} ${slices.until}` : "";
+  }, [shown, width, rows, fine, rough, painted, look, slices, marked]);
 
   // The cell that was under the pointer is elsewhere now.
   useEffect(() => setPointed(null), [shown?.since, shown?.until]);
 
-  const latest = useRef({ grid, rows });
-  latest.current = { grid, rows };
+  const latest = useRef({ grid, rows, slices });
+  latest.current = { grid, rows, slices };
   useEffect(() => {
     if (!canvas.current) return undefined;
     return listen({
       canvas: canvas.current,
-      grid: () => latest.current.grid,
+      grid: () => (latest.current.slices ? fineCells(latest.current.slices) : latest.current.grid),
       rows: () => latest.current.rows,
       onBox: setBox,
-      onHover: (place) => setPointed(place && pointedCell(latest.current, place)),
+      onHover: (place) => setPointed(place && pointedPart(latest.current, place)),
+      onClick: (at, row) => clickSlice(latest.current, at, row),
     });
   }, [canvas.current]);
 
@@ -105,16 +126,24 @@ export function Heatmap(): JSX.Element | null {
         tabIndex={0}
         data-testid="heatmap"
         role="application"
-        aria-roledescription="heatmap"
+        aria-roledescription={slices ? "timeline of slices" : "heatmap"}
         aria-label={label}
-        onKeyDown={(event) => heatKeys(event, latest.current.grid, latest.current.rows, setBox)}
+        onKeyDown={(event) => {
+          const { grid: cells, rows: now, slices: who } = latest.current;
+          if (!who || !sliceKeys(event, who, now, setBox)) heatKeys(event, cells, now, setBox);
+        }}
         onBlur={() => setBox(null)}
       />
       <SelectionBox rows={rows} />
       <BaseBox rows={rows} />
       {box && <BoxFrame box={box} rows={rows} kind="drawing" />}
-      {pointed && !box && <CellTooltip on={pointed} />}
+      {pointed && !box && ("cell" in pointed ? <CellTooltip on={pointed} /> : <SliceTooltip on={pointed} />)}
       {paint.label}
+      {(ran.error !== null || ran.slow) && (
+        <div class="over-heat">
+          <Placeholder of={ran} what="single samples" />
+        </div>
+      )}
       {(grid === null || read.error !== null || read.slow) && (
         <div class="over-heat">
           <Placeholder of={read} what={filtered ? "every sample that matches the filter" : "the cores"} />
@@ -122,8 +151,9 @@ export function Heatmap(): JSX.Element | null {
       )}
       <div class="under-heat">
         <RowTools />
-        <Legend />
-        <WorstCells grid={grid} shown={debounced} />
+        {slices ? <SliceLegend of={slices} /> : <Legend />}
+        {slices && <MarkedProcess of={slices} shown={debounced} />}
+        {slices ? <SliceTable of={slices} shown={debounced} /> : <WorstCells grid={grid} shown={debounced} />}
       </div>
     </Lane>
   );
@@ -139,14 +169,48 @@ function shownCpus(grid: CoreGrid | null, coarse: CoreGrid | null, cores: number
   return cores ? all.filter((cpu) => cores.includes(cpu)) : all;
 }
 
-function pointedCell(
-  on: { grid: CoreGrid | null; rows: Rows },
-  place: { at: number; row: number; x: number; y: number },
-): Pointed | null {
-  if (!on.grid || on.rows.cpus.length === 0) return null;
+interface Shown {
+  grid: CoreGrid | null;
+  rows: Rows;
+  slices: Slices | null;
+}
+
+function pointedPart(on: Shown, place: Place): Pointed | PointedSlice | null {
+  if (on.rows.cpus.length === 0) return null;
+  const { slices } = on;
+  if (slices && place.at >= slices.since && place.at < slices.until) {
+    const cpu = on.rows.cpus[place.row].find((each) => slices.cpus.includes(each));
+    if (cpu === undefined) return null;
+    const index = sliceAt(slices, cpu, place.at);
+    // With a filter nothing is known of the time between.
+    if (index < 0 && slices.filtered) return null;
+    const at = Math.floor(place.at);
+    const slice = index < 0 ? { ...NOT_SAMPLED, since: at, until: at + 1, cpu } : describeSlice(slices, index);
+    return { slice, x: place.x, y: place.y };
+  }
+  if (!on.grid) return null;
   // Of pooled cores the one that is seen: the worst.
   const cell = worstOf(on.grid, on.rows.cpus[place.row], place.at);
   return cell && { cell, x: place.x, y: place.y };
+}
+
+/** Cells for rectangles over slices. */
+function fineCells(slices: Slices): { since: number; until: number; cells: number } {
+  const since = Math.floor(slices.since / FINE_MS) * FINE_MS;
+  const until = Math.ceil(slices.until / FINE_MS) * FINE_MS;
+  return { since, until, cells: Math.max(1, (until - since) / FINE_MS) };
+}
+
+/** A click on a slice selects it, and highlights its process. False where there is none. */
+function clickSlice(on: Shown, at: number, row: number): boolean {
+  if (!on.slices || pickingBase.peek()) return false;
+  for (const cpu of on.rows.cpus[row] ?? []) {
+    const index = sliceAt(on.slices, cpu, at);
+    if (index < 0 || on.slices.thread[index] < 0) continue;
+    selectSlice(describeSlice(on.slices, index));
+    return true;
+  }
+  return false;
 }
 
 /** Core numbers at the left, as many as there is room for; a click pins a core. The key is `t`. */
@@ -170,11 +234,22 @@ function RowLabels({ rows }: { rows: Rows }): JSX.Element {
 
 /** How the rows are laid out: their order, their height, and the pinned ones. */
 function RowTools(): JSX.Element {
-  const { order, tall, pinned, cpus } = state.value;
+  const { order, tall, pinned, cpus, slices } = state.value;
   const many = (recording.value?.cores ?? 0) > 1;
-  if (!many) return <></>;
+  const short = isShort(view.value);
+  if (!many && !short) return <></>;
   return (
     <div class="row-tools" role="group" aria-label="rows of the heatmap">
+      {short && (
+        <button
+          type="button"
+          aria-pressed={slices}
+          title="who had each core, or the measure chosen above (w)"
+          onClick={toggleSlices}
+        >
+          who ran
+        </button>
+      )}
       <button
         type="button"
         aria-pressed={order === "worst"}

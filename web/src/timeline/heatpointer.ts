@@ -1,6 +1,6 @@
 /** The pointer on the heatmap: drag selects time x cores, click one cell, Ctrl and wheel zooms, Shift and drag pans. */
 import { pickingBase, pointedAt, extent, moveView, select, takeBase, view } from "../state";
-import type { CoreGrid, Span } from "../types";
+import type { Span } from "../types";
 import { momentAt, panned, SHORTEST_VIEW_MS, within } from "./axis";
 import { cellIndex, cellSpan, rowAt, type Rows } from "./heat";
 import { zoomBy } from "./navigation";
@@ -13,11 +13,22 @@ export interface Box extends Span {
 
 export interface Surface {
   canvas: HTMLCanvasElement;
-  grid: () => CoreGrid | null;
+  /** The cells that rectangles consist of. */
+  grid: () => (Span & { cells: number }) | null;
   rows: () => Rows;
   /** The rectangle that is being drawn; null when it is over. */
   onBox: (box: Box | null) => void;
-  onHover: (place: { at: number; row: number; x: number; y: number } | null) => void;
+  onHover: (place: Place | null) => void;
+  /** True where it took a click; else the cell is selected. */
+  onClick: (at: number, row: number) => boolean;
+}
+
+/** A moment on a row, and where the pointer is in the window. */
+export interface Place {
+  at: number;
+  row: number;
+  x: number;
+  y: number;
 }
 
 const CLICK_PX = 4;
@@ -128,9 +139,10 @@ export function listen(surface: Surface): () => void {
   const up = (event: PointerEvent): void => {
     const { width } = place(event);
     pinch.up(event.pointerId);
-    if (start && !start.pan) {
+    if (start && !start.pan && event.type === "pointerup") {
+      const taken = start.box === null && surface.onClick(start.at, rowAt(start.y, surface.rows()));
       const box = start.box ?? boxTo(start.x, start.y, width);
-      if (box && event.type === "pointerup") takeBox(box, surface.rows());
+      if (box && !taken) takeBox(box, surface.rows());
     }
     start = null;
     surface.onBox(null);

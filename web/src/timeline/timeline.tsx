@@ -25,6 +25,9 @@ import { Overview, WidthButtons } from "./overview";
 import { timelinePicture } from "./picture";
 import { placeOf, plotWidth, useMeasuredWidth } from "./plot";
 import { Ruler } from "./ruler";
+import { addTrackHere } from "./slices/track-list";
+import { Tracks } from "./slices/tracks";
+import { toggleSlices } from "./slices/view";
 
 export function Timeline(): JSX.Element {
   const measured = useMeasuredWidth();
@@ -38,6 +41,13 @@ export function Timeline(): JSX.Element {
     { keys: ["p"], group: "Timeline", title: "previous incident", run: () => stepIncident(-1) },
     { keys: ["s"], group: "Timeline", title: "the worst core first, or by number", run: toggleOrder },
     { keys: ["r"], group: "Timeline", title: "high rows, or all cores on the screen", run: toggleTall },
+    { keys: ["w"], group: "Timeline", title: "who ran, or the measure, in views of up to 10 s", run: toggleSlices },
+    {
+      keys: ["a"],
+      group: "Timeline",
+      title: "add a track of the highlighted process, or of the filter",
+      run: addTrackHere,
+    },
     { keys: ["t"], group: "Selection", title: "pin the selected cores to the top", run: pinSelected },
     { keys: ["z"], group: "Selection", title: "zoom to the selection", run: zoomToSelection },
     {
@@ -49,10 +59,10 @@ export function Timeline(): JSX.Element {
     {
       keys: ["Escape"],
       group: "Selection",
-      title: "clear the selection, then the painted frame",
+      title: "clear the selection, then the painted frame and the highlighted process",
       run: () => {
         if (pickingBase.peek()) pickingBase.value = false;
-        else if (state.peek().s0 === null) change({ paint: null });
+        else if (state.peek().s0 === null) change({ paint: null, marked: null });
         else select(null, null);
       },
     },
@@ -81,6 +91,7 @@ export function Timeline(): JSX.Element {
         <IncidentLane />
         <Ruler />
         <Heatmap />
+        <Tracks />
         <EventLane />
         <LineLanes />
         <Cursor />

@@ -46,6 +46,14 @@ ENDPOINTS = (
         "timeline.cell",
     ),
     Endpoint(
+        "slices",
+        p.SlicesParams,
+        BINARY,
+        "Who had each core when, from single samples: slices of threads, and of cores that idled, over at most 30 s."
+        " With a filter, only what matches.",
+        "slices.slices",
+    ),
+    Endpoint(
         "lanes",
         p.LanesParams,
         schemas.LanesShape,

@@ -17,6 +17,8 @@ MAX_CORES = 65_536
 MAX_CELLS = 4000
 MAX_TEXT, MAX_NAME = 500, 4000
 MAX_EVENTS = 5000
+#: The longest time whose samples are sent one by one.
+MAX_SLICES_MS = 30_000
 # Requests about more than this read much, and queue apart from the others.
 LONG_MS = 300_000
 #: The default of a parameter that has none.
@@ -186,6 +188,10 @@ class CoresParams(SamplesParams):
     def long(self) -> bool:
         filtered = any((self.comm, self.pid is not None, self.container, self.pod, self.stack, self.kind))
         return filtered and super().long
+
+
+class SlicesParams(FilterParams):
+    """Of at most `MAX_SLICES_MS`."""
 
 
 class CellParams(QueryParams):

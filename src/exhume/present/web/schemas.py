@@ -328,6 +328,25 @@ class CoresHeader(Span):
     weights: list[float]
 
 
+class SlicesHeader(Span):
+    """The header of `/api/slices`. A slice is a stretch of time on a core in one of `states`: a thread ran there, or
+    (`idle`) none did. Where there is no slice the core was not sampled; with a filter, nothing that matches ran.
+    Behind it are arrays of `count` numbers, little-endian: start (microseconds after `since`), length (microseconds),
+    thread (an index into `pids`, `tids` and `comms`) and frame (an index into `frames`; -1 where none ran) of 32 bits,
+    then samples and core (an index into `cpus`) of 16, then the state of 8. A sample stands for `period_us`."""
+
+    cpus: list[int]
+    states: list[str]
+    pids: list[int]
+    tids: list[int]
+    comms: list[str]
+    frames: list[str]
+    count: int
+    samples: int
+    period_us: int
+    filtered: bool
+
+
 SubsecondHeader = TypedDict(
     "SubsecondHeader",
     {
