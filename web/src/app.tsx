@@ -1,6 +1,7 @@
 /** The page: one screen, one time axis. */
 import type { JSX } from "preact";
 import { LiveRegion } from "./a11y";
+import { Answer } from "./answer/answer";
 import { Header } from "./header";
 import { KeyboardHelp } from "./keyboard";
 import { Notices } from "./notices";
@@ -16,6 +17,7 @@ export function App(): JSX.Element {
         <Notices />
         {extent.value && (
           <>
+            <Answer />
             <Timeline />
             <PanelHost />
           </>

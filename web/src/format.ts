@@ -1,5 +1,5 @@
 /** Times in the viewer's zone (or UTC), and numbers with units and thousands separators. */
-import type { MissingSource } from "./types";
+import type { MissingSource, Span } from "./types";
 
 const pad = (number: number, width = 2): string => String(number).padStart(width, "0");
 
@@ -40,6 +40,12 @@ export function day(at: number, utc: boolean): string {
 /** `2026-11-15 03:14:07`. */
 export function moment(at: number, utc: boolean, fine = false): string {
   return `${day(at, utc)} ${time(at, utc, fine)}`;
+}
+
+/** A moment of a recording: with its day where the recording has several. */
+export function stamp(at: number, utc: boolean, whole: Span | null): string {
+  const several = whole !== null && day(whole.since, utc) !== day(whole.until, utc);
+  return several ? moment(at, utc) : time(at, utc);
 }
 
 /** `03:14:02 – 03:14:09`, with days where they differ, and with offsets where clocks were changed in between. */

@@ -8,6 +8,7 @@ import "./styles/slices.css";
 import "./styles/lines.css";
 import "./styles/panels.css";
 import "./styles/diagnosis.css";
+import "./styles/answer.css";
 import "./styles/print.css";
 import { App } from "./app";
 import { startKeyboard } from "./keyboard";

@@ -1,53 +1,24 @@
 /** The diagnosis panel: verdict, findings with their chains, and what was ruled out. */
 import type { JSX } from "preact";
 import { isFiltered } from "../address";
-import { api } from "../api";
+import { current, MAX_MS } from "../diagnosis/current";
 import { FindingCard } from "../diagnosis/finding";
 import { failureText, placeOf } from "../diagnosis/chain";
 import { Times } from "../diagnosis/times";
 import { formatCores } from "../cpulist";
 import { duration, range } from "../format";
-import { incidents, incidentsKnown } from "../live";
-import { Placeholder, useResource } from "../resource";
-import { analysed, change, extent, filters, state, type Analysed } from "../state";
-import { endOf } from "../timeline/navigation";
-import type { Accounting, Diagnosis, Incident, Span } from "../types";
-import type { Panel, PanelProps } from "./panel";
+import { Placeholder } from "../resource";
+import { analysed, change, extent, filters, state } from "../state";
+import type { Accounting, Diagnosis, Span } from "../types";
+import type { Panel } from "./panel";
 import { unrecordedReason } from "./empty-states";
 
-/** A longer window is not diagnosed; one has to be selected. */
-const MAX_MS = 3_600_000;
-/** Next to another panel only a shorter view is diagnosed: one that is only passed through costs too much. */
-const MAX_AUTOMATIC_MS = 600_000;
-
-/** What the diagnosis is of: while its evidence is followed, still what it was of before. */
-function diagnosed(of: Analysed): Analysed {
-  const { d0, d1 } = state.value;
-  return d0 === null || d1 === null ? of : { ...of, since: d0, until: d1, selected: true };
-}
-
-export function useDiagnosis(of: Analysed, longest = MAX_MS): ReturnType<typeof useResource<Diagnosis>> {
-  // The incidents have to be known first: the diagnosis of one is that of its mark.
-  const idle = of.until - of.since > longest || unrecordedReason(of) !== null || !incidentsKnown.value;
-  const incident = incidentSelected(of);
-  return useResource(
-    idle ? null : `${of.since} ${of.until} ${incident?.id ?? ""}`,
-    (signal) => (incident ? api.diagnosisOf(incident.id, signal) : api.diagnosis(of, signal)),
-    { delayMs: incident ? 0 : 150 },
-  );
-}
-
-/** The incident that is selected as a whole: the panel then shows the diagnosis of its mark. */
-function incidentSelected(of: Analysed): Incident | null {
-  if (!of.selected) return null;
-  return incidents.value.find((each) => each.since === of.since && endOf(each) === of.until) ?? null;
-}
-
-function DiagnosisBody(props: PanelProps): JSX.Element {
-  const of = diagnosed(props.of);
-  const read = useDiagnosis(of);
+function DiagnosisBody(): JSX.Element | null {
+  const now = current.value;
+  if (now === null) return null;
+  const { of, read, tooLong } = now;
   const found = read.value;
-  if (of.until - of.since > MAX_MS) return <TooLong />;
+  if (tooLong) return <TooLong />;
   return (
     <div class="diagnosis" data-testid="diagnosis" aria-busy={read.loading}>
       <Placeholder of={read} what="the evidence" empty={unrecordedReason(of) ?? false} />
@@ -67,14 +38,14 @@ function DiagnosisBody(props: PanelProps): JSX.Element {
 }
 
 /** Next to the other panels: the first finding, short. */
-export function DiagnosisAside(props: PanelProps): JSX.Element | null {
-  const of = diagnosed(props.of);
-  const longest = of.selected ? MAX_MS : MAX_AUTOMATIC_MS;
-  const read = useDiagnosis(of, longest);
+export function DiagnosisAside(): JSX.Element | null {
+  const now = current.value;
+  if (now === null) return null;
+  const { of, read, tooLong } = now;
   const found = read.value;
   return (
     <aside class="aside" aria-label="diagnosis of what is looked at" data-testid="aside" aria-busy={read.loading}>
-      {of.until - of.since > longest ? (
+      {tooLong ? (
         <TooLong />
       ) : (
         <>
@@ -95,7 +66,7 @@ export function DiagnosisAside(props: PanelProps): JSX.Element | null {
   );
 }
 
-function TooLong(): JSX.Element {
+export function TooLong(): JSX.Element {
   return (
     <p class="muted">
       Select an incident, or up to {duration(MAX_MS)}, to diagnose it: drag in the heatmap, click an incident, or press

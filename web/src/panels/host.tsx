@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { formatCores } from "../cpulist";
+import { useCurrentDiagnosis } from "../diagnosis/current";
 import { datedRange, duration } from "../format";
 import { registerShortcuts } from "../keyboard";
 import { analysed, change, recording, select, state, warm } from "../state";
@@ -32,11 +33,12 @@ export function PanelHost(): JSX.Element {
   // A selection is analysed at once; a view when it stops moving, and after the timeline.
   const of = now === null || now.selected ? now : (rested ?? now);
   const ready = of !== null && (of.selected || warm.value);
+  useCurrentDiagnosis(ready ? of : null);
   const open = PANELS.find((panel) => panel.tab === state.value.tab) ?? PANELS[0];
   // Not rendered again while only the timeline moves.
   const tools = useMemo(() => of && open.Tools && <open.Tools of={of} />, [of, open]);
   const body = useMemo(() => ready && <open.Body of={of} key={open.tab} />, [of, open, ready]);
-  const aside = useMemo(() => ready && open.tab !== "diagnosis" && <DiagnosisAside of={of} />, [of, open, ready]);
+  const aside = ready && open.tab !== "diagnosis" && <DiagnosisAside />;
   const onKeys = (event: KeyboardEvent): void => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (step === 0) return;
