@@ -4,6 +4,7 @@ import { LiveRegion } from "./a11y";
 import { Answer } from "./answer/answer";
 import { Header } from "./header";
 import { KeyboardHelp } from "./keyboard";
+import { StickyPane } from "./layout";
 import { Notices } from "./notices";
 import { PanelHost } from "./panels/host";
 import { extent } from "./state";
@@ -18,7 +19,9 @@ export function App(): JSX.Element {
         {extent.value && (
           <>
             <Answer />
-            <Timeline />
+            <StickyPane>
+              <Timeline />
+            </StickyPane>
             <PanelHost />
           </>
         )}

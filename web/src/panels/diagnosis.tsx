@@ -7,6 +7,7 @@ import { failureText, placeOf } from "../diagnosis/chain";
 import { Times } from "../diagnosis/times";
 import { formatCores } from "../cpulist";
 import { duration, range } from "../format";
+import { revealTimeline } from "../layout";
 import { Placeholder } from "../resource";
 import { analysed, change, extent, filters, state } from "../state";
 import type { Accounting, Diagnosis, Span } from "../types";
@@ -137,8 +138,7 @@ function goTo(span: Span, cpu: number | null): void {
   // One step, so that one key takes it back.
   const cpus = cpu === null ? null : [cpu];
   change({ ...moved, s0: selected.since, s1: selected.until, cpus, root: [], ...pinned });
-  // What moved is on the screen: the timeline may have been scrolled away.
-  document.querySelector("section.timeline")?.scrollIntoView({ block: "nearest" });
+  revealTimeline();
 }
 
 function RuledOut({ of }: { of: Diagnosis }): JSX.Element | null {

@@ -5,11 +5,13 @@ import { formatCores } from "../cpulist";
 import { useCurrentDiagnosis } from "../diagnosis/current";
 import { datedRange, duration } from "../format";
 import { registerShortcuts } from "../keyboard";
+import { revealPanel } from "../layout";
 import { analysed, change, recording, select, state, warm } from "../state";
 import { useDebounced } from "../debounce";
 import { PANELS } from "./all";
 import { DiagnosisAside } from "./diagnosis";
 import { focusSearch } from "./flame/panel";
+import type { Panel } from "./panel";
 
 const DEBOUNCE_MS = 250;
 
@@ -23,7 +25,7 @@ export function PanelHost(): JSX.Element {
           keys: [panel.key],
           group: "Panels" as const,
           title: `open ${panel.title.toLowerCase()}`,
-          run: () => change({ tab: panel.tab }),
+          run: () => openPanel(panel),
         })),
       ),
     [],
@@ -61,7 +63,7 @@ export function PanelHost(): JSX.Element {
               aria-selected={panel === open}
               aria-controls="panel"
               tabIndex={panel === open ? 0 : -1}
-              onClick={() => change({ tab: panel.tab })}
+              onClick={() => openPanel(panel)}
             >
               {panel.title}
             </button>
@@ -77,6 +79,11 @@ export function PanelHost(): JSX.Element {
       </div>
     </section>
   );
+}
+
+function openPanel(panel: Panel): void {
+  change({ tab: panel.tab });
+  window.requestAnimationFrame(revealPanel);
 }
 
 function ScopeLine(): JSX.Element | null {
