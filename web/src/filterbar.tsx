@@ -71,7 +71,7 @@ export function FilterBar(): JSX.Element {
           ✕
         </button>
       )}
-      <span id="filter-error" class="filter-error" role="alert">
+      <span id="filter-error" class="field-error" role="alert">
         {error}
       </span>
     </form>

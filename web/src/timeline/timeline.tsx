@@ -28,6 +28,7 @@ import { Ruler } from "./ruler";
 import { addTrackHere } from "./slices/track-list";
 import { Tracks } from "./slices/tracks";
 import { toggleSlices } from "./slices/view";
+import { TimeField } from "./timefield";
 
 export function Timeline(): JSX.Element {
   const measured = useMeasuredWidth();
@@ -71,6 +72,7 @@ export function Timeline(): JSX.Element {
     <section class="timeline" aria-label="timeline">
       <div class="timeline-tools">
         <MeasureSwitch />
+        <TimeField />
         <WidthButtons />
         <button
           type="button"
