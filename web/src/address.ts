@@ -64,6 +64,8 @@ export interface PageState {
   d1: number | null;
   /** The cores that were selected with it. */
   dc: number[] | null;
+  /** Which step of the diagnosis is shown, from 1 on; 0 is none. */
+  step: number;
   tab: Tab;
   baseline: Baseline;
   b0: number | null;
@@ -129,6 +131,7 @@ const FIELDS: Fields<PageState> = {
   d0: moment,
   d1: moment,
   dc: cpuList,
+  step: whole(0, 0, 99),
   tab: choice<Tab>("flame", TABS),
   baseline: choice<Baseline>("before", BASELINES),
   b0: moment,
@@ -173,7 +176,10 @@ export function consistent(state: PageState): PageState {
   if (!isRange(fixed.s0, fixed.s1)) fixed.s0 = fixed.s1 = null;
   if (!isRange(fixed.b0, fixed.b1)) fixed.b0 = fixed.b1 = null;
   if (!isRange(fixed.d0, fixed.d1)) fixed.d0 = fixed.d1 = null;
-  if (fixed.d0 === null) fixed.dc = null;
+  if (fixed.d0 === null) {
+    fixed.dc = null;
+    fixed.step = 0;
+  }
   if (fixed.s0 === null) fixed.cpus = null;
   return fixed;
 }

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
-const GROUPS = ["Timeline", "Selection", "Panels", "Hours", "Nodes", "Page"] as const;
+const GROUPS = ["Timeline", "Selection", "Diagnosis", "Panels", "Hours", "Nodes", "Page"] as const;
 
 export interface Shortcut {
   /** Values of `KeyboardEvent.key`, with `Shift+` before a named key; any of them works. */

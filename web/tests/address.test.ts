@@ -19,6 +19,7 @@ const full: PageState = {
   d0: 1_700_000_011_000,
   d1: 1_700_000_012_000,
   dc: [7],
+  step: 3,
   tab: "difference",
   baseline: "window",
   b0: 1_699_999_000_000,

@@ -3,6 +3,14 @@ import { duration, percent, quantity, range, time } from "../format";
 import type { ChainLink, Culprit, Evidence, Finding, JobFailure, Span } from "../types";
 
 const ORDER = ["symptom", "mechanism", "culprit", "root_cause"];
+/** The names of the roles. */
+export const ROLES: Record<ChainLink["role"], string> = {
+  symptom: "symptom",
+  mechanism: "mechanism",
+  culprit: "culprit",
+  root_cause: "root cause",
+};
+
 const AROUND_MS = 30_000;
 const LEAST_MS = 1000;
 
@@ -37,7 +45,7 @@ export function shownValue(of: Evidence): string {
 }
 
 /** Whether the text of a link contains the value of its evidence, which is not repeated then. */
-export function isQuoted(link: ChainLink, of: Evidence): boolean {
+export function isQuoted(link: Pick<ChainLink, "text">, of: Evidence): boolean {
   return typeof of.value === "string" && of.value.length > 0 && link.text.includes(of.value);
 }
 

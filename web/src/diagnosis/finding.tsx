@@ -3,14 +3,7 @@ import type { JSX } from "preact";
 import { confidence, time } from "../format";
 import { state } from "../state";
 import type { ChainLink, Evidence, Finding, Remedy, Span } from "../types";
-import { chainOf, culpritFacts, evidencePlace, isQuoted, shownValue } from "./chain";
-
-const ROLES: Record<ChainLink["role"], string> = {
-  symptom: "symptom",
-  mechanism: "mechanism",
-  culprit: "culprit",
-  root_cause: "root cause",
-};
+import { chainOf, culpritFacts, evidencePlace, isQuoted, ROLES, shownValue } from "./chain";
 
 /** Shows the evidence of a time and a core (null: all cores) on the timeline. */
 export type GoTo = (span: Span, cpu: number | null) => void;

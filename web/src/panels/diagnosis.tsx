@@ -3,14 +3,14 @@ import type { JSX } from "preact";
 import { isFiltered } from "../address";
 import { current, MAX_MS } from "../diagnosis/current";
 import { FindingCard } from "../diagnosis/finding";
-import { failureText, placeOf } from "../diagnosis/chain";
+import { failureText } from "../diagnosis/chain";
+import { followEvidence, leaveEvidence } from "../diagnosis/follow";
 import { Times } from "../diagnosis/times";
 import { formatCores } from "../cpulist";
 import { duration, range } from "../format";
-import { revealTimeline } from "../layout";
 import { Placeholder } from "../resource";
-import { analysed, change, extent, filters, state } from "../state";
-import type { Accounting, Diagnosis, Span } from "../types";
+import { analysed, change, filters, state } from "../state";
+import type { Accounting, Diagnosis } from "../types";
 import type { Panel } from "./panel";
 import { unrecordedReason } from "./empty-states";
 
@@ -28,7 +28,7 @@ function DiagnosisBody(): JSX.Element | null {
         <>
           <Verdict of={found} />
           {found.findings.map((finding) => (
-            <FindingCard key={finding.cause} finding={finding} headline={found.sentence} goTo={goTo} />
+            <FindingCard key={finding.cause} finding={finding} headline={found.sentence} goTo={followEvidence} />
           ))}
           {found.accounting && <Where of={found.accounting} />}
           <RuledOut of={found} />
@@ -54,7 +54,7 @@ export function DiagnosisAside(): JSX.Element | null {
           <Placeholder of={read} what="the evidence" empty={unrecordedReason(of) ?? false} />
           {found && <Verdict of={found} />}
           {found?.findings[0] && (
-            <FindingCard finding={found.findings[0]} headline={found.sentence} goTo={goTo} compact />
+            <FindingCard finding={found.findings[0]} headline={found.sentence} goTo={followEvidence} compact />
           )}
           {found && found.findings.length > 1 && (
             <button type="button" class="link" onClick={() => change({ tab: "diagnosis" })}>
@@ -106,16 +106,12 @@ function Where({ of }: { of: Accounting }): JSX.Element {
 
 /** While evidence is followed: what the diagnosis is of, the way back to it, and the diagnosis of the evidence. */
 function PinnedTo(): JSX.Element | null {
-  const { d0, d1, dc, utc } = state.value;
+  const { d0, d1, utc } = state.value;
   if (d0 === null || d1 === null) return null;
-  const back = (): void => {
-    const { shown } = placeOf({ since: d0, until: d1 }, extent.peek());
-    change({ ...shown, last: null, s0: d0, s1: d1, cpus: dc, root: [], d0: null, d1: null });
-  };
   return (
     <p class="pinned-diagnosis" role="note" data-testid="pinned-diagnosis">
       Of {range(d0, d1, utc)}, while you follow its evidence.{" "}
-      <button type="button" class="link" onClick={back}>
+      <button type="button" class="link" onClick={leaveEvidence}>
         back to it
       </button>{" "}
       <button type="button" class="link" onClick={() => change({ d0: null, d1: null })}>
@@ -123,22 +119,6 @@ function PinnedTo(): JSX.Element | null {
       </button>
     </p>
   );
-}
-
-/**
- * Move the timeline to a piece of evidence: its time is selected, on its core, with some of the time around it. The
- * diagnosis that it is the evidence of stays.
- */
-function goTo(span: Span, cpu: number | null): void {
-  const { selected, shown } = placeOf(span, extent.peek());
-  const moved = shown.until > shown.since ? { ...shown, last: null } : {};
-  const of = analysed.peek();
-  const { d0, d1, dc, cpus: selectedCores } = state.peek();
-  const pinned = d0 === null && of ? { d0: of.since, d1: of.until, dc: selectedCores } : { d0, d1, dc };
-  // One step, so that one key takes it back.
-  const cpus = cpu === null ? null : [cpu];
-  change({ ...moved, s0: selected.since, s1: selected.until, cpus, root: [], ...pinned });
-  revealTimeline();
 }
 
 function RuledOut({ of }: { of: Diagnosis }): JSX.Element | null {

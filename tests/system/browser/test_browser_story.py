@@ -1,0 +1,74 @@
+"""A diagnosis as a story: step by step, as Markdown for a ticket, and with the page of its cause."""
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.system.browser.axe import violations
+from tests.system.browser.canvas import state, wait_for_state
+from tests.system.browser.conftest import drawn
+from tests.system.browser.idle import at_rest
+
+pytestmark = pytest.mark.slow
+
+ROLES = ["symptom", "mechanism", "culprit", "root_cause", "remedy"]
+
+
+@pytest.fixture
+def page(new_page, address) -> Page:
+    opened: Page = new_page(address, bypass_csp=True, viewport={"width": 1440, "height": 900})
+    drawn(opened)
+    opened.keyboard.press("n")
+    wait_for_state(opened, "s0=")
+    expect(opened.get_by_test_id("story-next")).to_be_visible()
+    at_rest(opened)
+    return opened
+
+
+def test_the_chain_is_walked_from_the_symptom_to_the_remedy_and_back(page: Page):
+    before = state(page)
+    sentence = page.get_by_test_id("answer-headline").inner_text()
+    page.get_by_test_id("story-next").click()
+    step, place = page.get_by_test_id("story-step"), page.get_by_test_id("story-place")
+    expect(place).to_contain_text("1 of ")
+    steps = int(place.inner_text().rpartition(" ")[2])
+    roles, views = [], []
+    for number in range(1, steps + 1):
+        wait_for_state(page, f"step={number}", f"d0={before['s0']}")
+        expect(place).to_have_text(f"{number} of {steps}")
+        expect(step).to_be_in_viewport()
+        expect(page.get_by_test_id("announcement")).to_contain_text(f"step {number} of {steps}")
+        here = state(page)
+        roles.append(step.get_attribute("data-role"))
+        views.append((here["s0"], here["s1"]))
+        # The timeline shows the evidence.
+        assert int(here["since"]) <= int(here["s0"]) < int(here["until"])
+        assert page.get_by_test_id("answer-headline").inner_text() == sentence
+        page.keyboard.press("j")
+    assert roles == sorted(roles, key=ROLES.index)
+    assert {roles[0], roles[-1]} == {"symptom", "remedy"}
+    assert len(set(views)) > 2
+    # The remedy is about the whole; beyond it is nothing.
+    assert views[-1] == (before["s0"], before["s1"])
+    expect(page.get_by_test_id("announcement")).to_have_text("that was the last step")
+    expect(step).to_contain_text("exhume fix")
+    assert not (broken := violations(page)), "\n".join(broken)
+    page.keyboard.press("k")
+    wait_for_state(page, f"step={steps - 1}")
+    # A link holds the step; one key takes it back.
+    page.reload()
+    expect(place).to_have_text(f"{steps - 1} of {steps}")
+    page.get_by_role("button", name="end").click()
+    after = wait_for_state(page, "!step=", "!d0=")
+    assert [after[name] for name in ("s0", "s1", "cpus")] == [before[name] for name in ("s0", "s1", "cpus")]
+
+
+def test_a_step_is_seen_from_wherever_one_is(page: Page):
+    page.evaluate("scrollTo(0, 600)")
+    page.keyboard.press("j")
+    expect(page.get_by_test_id("story-step")).to_be_in_viewport(ratio=1)
+
+
+def test_other_evidence_ends_the_story(page: Page):
+    page.keyboard.press("j")
+    wait_for_state(page, "step=1")
+    page.get_by_test_id("aside").get_by_test_id("evidence").last.click()
+    wait_for_state(page, "!step=", "d0=")
