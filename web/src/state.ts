@@ -6,6 +6,7 @@ import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import { consistent, filtersOf, measureOf, parseAddress, printAddress, type PageState } from "./address";
 import type { Filters, FlameScope, FrameName, Scope } from "./api";
 import { printCpus } from "./cpulist";
+import { placeOf } from "./diagnosis/chain";
 import { LinkedState } from "./link";
 import { stepFor } from "./timeline/axis";
 import type { RecordingInfo, Span } from "./types";
@@ -133,6 +134,16 @@ export function shareLink(): string {
   const shown = view.peek();
   const pinned = shown && following.peek() ? { ...state.peek(), since: shown.since, until: shown.until } : state.peek();
   return new URL(link.address(pinned), window.location.href).href;
+}
+
+/** The link to what is diagnosed, whatever step or evidence of it is shown. */
+export function diagnosisLink(): string {
+  const now = state.peek();
+  const { d0, d1, dc } = now;
+  if (d0 === null || d1 === null) return shareLink();
+  const { shown } = placeOf({ since: d0, until: d1 }, extent.peek());
+  const of = consistent({ ...now, ...shown, s0: d0, s1: d1, cpus: dc, d0: null, d1: null });
+  return new URL(link.address(of), window.location.href).href;
 }
 
 export function startAddress(): void {

@@ -1,5 +1,7 @@
 """A diagnosis as a story: step by step, as Markdown for a ticket, and with the page of its cause."""
 
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
 from playwright.sync_api import Page, expect
 from tests.system.browser.axe import violations
@@ -72,3 +74,35 @@ def test_other_evidence_ends_the_story(page: Page):
     wait_for_state(page, "step=1")
     page.get_by_test_id("aside").get_by_test_id("evidence").last.click()
     wait_for_state(page, "!step=", "d0=")
+
+
+def test_the_diagnosis_is_copied_as_markdown(page: Page, incident):
+    before = state(page)
+    page.keyboard.press("j")
+    wait_for_state(page, "step=1")
+    at_rest(page)
+    page.get_by_test_id("copy-markdown").click()
+    expect(page.get_by_test_id("copy-markdown")).to_have_text("copied")
+    text = page.evaluate("navigator.clipboard.readText()")
+    assert text.startswith("## STARVED: ")
+    assert f"- **Core**: `{incident.cpu}`" in text
+    assert f"- **Process**: `{incident.comm} ({incident.pid})`" in text
+    assert "(`zombie-memcgs`), confidence " in text
+    for role in ("symptom", "mechanism", "root cause"):
+        assert f"**{role}**" in text
+    assert "`exhume fix " in text
+    # The link is to the incident, not to the step.
+    link = parse_qs(urlsplit(text.rpartition("](<")[2].rstrip(">)\n")).fragment)
+    assert [link[name] for name in ("s0", "s1", "cpus")] == [[before[name]] for name in ("s0", "s1", "cpus")]
+    assert int(link["since"][0]) < int(before["s0"]) < int(before["s1"]) < int(link["until"][0])
+    assert not link.keys() & {"step", "d0"}
+    page.keyboard.press("c")
+    expect(page.get_by_test_id("announcement")).to_contain_text("copied as Markdown")
+
+
+def test_without_a_clipboard_it_is_saved(page: Page, tmp_path):
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('none')); }")
+    with page.expect_download() as saving:
+        page.get_by_test_id("copy-markdown").click()
+    saving.value.save_as(tmp_path / "ticket.md")
+    assert (tmp_path / "ticket.md").read_text().startswith("## STARVED")

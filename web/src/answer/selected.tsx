@@ -10,6 +10,7 @@ import { unrecordedReason } from "../panels/empty-states";
 import { Placeholder } from "../resource";
 import { select, state } from "../state";
 import type { Diagnosis, Finding } from "../types";
+import { CopyButton } from "./copy";
 
 /** Facts about the culprit that have a place here; the panel has all. */
 const MOST_FACTS = 4;
@@ -33,6 +34,7 @@ export function SelectedAnswer(): JSX.Element {
       </div>
       <div class="answer-tools">
         {steps.length > 0 && <StoryButtons step={step} steps={steps} />}
+        {found && <CopyButton />}
         <button type="button" class="quiet" title="the whole recording (Esc)" onClick={() => select(null, null)}>
           all incidents
         </button>

@@ -55,11 +55,14 @@ export function savePicture(canvas: HTMLCanvasElement | null, of = ""): void {
   pen.fillRect(0, 0, whole.width, whole.height);
   pen.drawImage(canvas, 0, 0);
   whole.toBlob((blob) => {
-    if (!blob) return;
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = `exhume-${recording.peek()?.node || "node"}${of && `-${of}`}.png`;
-    link.click();
-    window.setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    if (blob) saveFile(blob, `exhume-${recording.peek()?.node || "node"}${of && `-${of}`}.png`);
   }, "image/png");
+}
+
+export function saveFile(blob: Blob, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  window.setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
