@@ -33,6 +33,7 @@ SOURCES = (
     "vite.config.js",
     "src",
     "public",
+    "../docs/causes",
 )
 # Fail soon when the registry does not answer: npm itself retries for over a minute.
 NPM_ARGS = ("--no-audit", "--no-fund", "--fetch-retries=1", "--fetch-retry-mintimeout=2000", "--fetch-timeout=60000")

@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { defineConfig } from "vite";
 
@@ -9,7 +9,7 @@ const POLICY = "<!--report-policy-->";
 // The page is built into the Python package, which serves it. Addresses are relative, so that it can live behind a path.
 const page = {
   base: "./",
-  plugins: [notices("third-party-notices.txt")],
+  plugins: [notices("third-party-notices.txt"), causePages("../docs/causes", "causes")],
   build: {
     outDir: "../src/exhume/present/web/static",
     emptyOutDir: true,
@@ -85,6 +85,18 @@ function notices(fileName) {
         part.type === "chunk" ? Object.keys(part.modules) : part.originalFileNames,
       );
       this.emitFile({ type: "asset", fileName, source: noticesOf(used) });
+    },
+  };
+}
+
+/** The pages of the causes, next to the page: it shows them, and so do reports and the terminal. */
+function causePages(from, to) {
+  return {
+    name: "cause-pages",
+    generateBundle() {
+      for (const name of readdirSync(from).filter((each) => each.endsWith(".md"))) {
+        this.emitFile({ type: "asset", fileName: `${to}/${name}`, source: readFileSync(join(from, name), "utf8") });
+      }
     },
   };
 }

@@ -191,13 +191,17 @@ export interface Diagnosis {
   labels: Record<string, string>;
 }
 
-/** `exhume diagnose --html`. Where there is no flame graph, `no_flame` says why. */
+/**
+ * `exhume diagnose --html`. Where there is no flame graph, `no_flame` says why. `cause_pages` has the page of each
+ * cause that was found, as Markdown.
+ */
 export interface DiagnosisReport {
   kind: "diagnosis";
   title: string;
   offset_ms: number;
   window: string;
   diagnosis: Diagnosis;
+  cause_pages: Record<string, string>;
   cores: PackedCores | null;
   kernel: KernelCurve;
   events: ReportEvent[];

@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { LiveRegion } from "./a11y";
 import { Answer } from "./answer/answer";
+import { CausePageDialog } from "./diagnosis/causepage";
 import { Header } from "./header";
 import { KeyboardHelp } from "./keyboard";
 import { StickyPane } from "./layout";
@@ -26,6 +27,7 @@ export function App(): JSX.Element {
           </>
         )}
       </main>
+      <CausePageDialog />
       <LiveRegion />
       <KeyboardHelp>
         <p class="muted">

@@ -23,11 +23,19 @@ export function queryString(parameters: Record<string, Value>): string {
   return text ? `?${text}` : "";
 }
 
-export async function request(path: string, signal?: AbortSignal): Promise<Response> {
+export function request(path: string, signal?: AbortSignal): Promise<Response> {
+  return get(`./api/${path}`, { Accept: "application/json", "X-Exhume-Request": requestId(path, signal) }, signal);
+}
+
+/** A file that is served next to the page. */
+export async function readText(address: string, signal?: AbortSignal): Promise<string> {
+  return (await get(address, {}, signal)).text();
+}
+
+async function get(address: string, headers: Record<string, string>, signal?: AbortSignal): Promise<Response> {
   let response: Response;
   try {
-    const headers = { Accept: "application/json", "X-Exhume-Request": requestId(path, signal) };
-    response = await fetch(`./api/${path}`, { signal, headers });
+    response = await fetch(address, { signal, headers });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ServerError(0, "The server does not respond. Is it still running?");

@@ -72,14 +72,14 @@ class Parser(ArgumentParser):
         """Report unknown arguments here, where the command's name is known, and not in the parser above it."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            hint = _did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
+            hint = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return options, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             what = (action.metavar if isinstance(action.metavar, str) else action.dest).lower()
-            hint = _did_you_mean(str(value), action.choices) or f"; choose from {', '.join(map(str, action.choices))}"
+            hint = did_you_mean(str(value), action.choices) or f"; choose from {', '.join(map(str, action.choices))}"
             self.error(f"{value!r} is not a known {what}{hint}")
 
     def error(self, message: str) -> NoReturn:
@@ -119,7 +119,8 @@ def _epilog(examples: Iterable[str]) -> str:
     return f"examples:\n{shown}\n\n{SUMMARY}." if shown else f"{SUMMARY}."
 
 
-def _did_you_mean(given: str, known: Iterable[Any]) -> str:
+def did_you_mean(given: str, known: Iterable[Any]) -> str:
+    """The end of a message about a word that is not known; empty where none is near."""
     # Only for a typing error: the recorder never needs it.
     import difflib
 

@@ -24,6 +24,19 @@ def diagnosed(exhume, directory, *args):
     return json.loads(result.stdout)
 
 
+def test_a_cause_is_explained_without_a_recording(exhume, tmp_path):
+    result = exhume("diagnose", "--explain", "zombie-memcgs", "--dir", str(tmp_path / "none"))
+    assert result.stdout.startswith("# Zombie memory cgroups")
+    assert "## How to fix it" in result.stdout
+
+
+def test_an_unknown_cause_is_refused(exhume):
+    result = exhume("diagnose", "--explain", "zombie-memcg", check=False)
+    assert result.returncode == 2
+    assert "did you mean zombie-memcgs?" in result.stderr
+    assert exhume("diagnose", "--explain", "zombie-memcgs", "--json", check=False).returncode == 2
+
+
 @pytest.mark.slow
 def test_the_newest_mark_is_explained(exhume, small_recording, incident):
     found = diagnosed(exhume, small_recording)

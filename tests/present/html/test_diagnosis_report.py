@@ -34,6 +34,13 @@ def test_it_matches_its_schema(data):
     assert report["diagnosis"]["findings"][0]["chain"][0]["at_ms"] >= at(0) // MILLIS
 
 
+def test_it_has_the_page_of_each_cause_that_was_found(data):
+    found = [each["cause"] for each in data["diagnosis"]["findings"]]
+    assert found and list(data["cause_pages"]) == found
+    assert all(f"(`{cause}`)" in page.splitlines()[0] for cause, page in data["cause_pages"].items())
+    assert "://" not in str(data["cause_pages"])
+
+
 def test_control_characters_are_escaped(data):
     assert "\x1b" not in json.dumps(data, ensure_ascii=False)
 

@@ -106,3 +106,15 @@ def test_without_a_clipboard_it_is_saved(page: Page, tmp_path):
         page.get_by_test_id("copy-markdown").click()
     saving.value.save_as(tmp_path / "ticket.md")
     assert (tmp_path / "ticket.md").read_text().startswith("## STARVED")
+
+
+def test_the_page_of_a_cause_opens_in_the_page(page: Page):
+    page.get_by_test_id("aside").get_by_test_id("cause-link").click()
+    dialog = page.get_by_test_id("cause-page")
+    expect(dialog.get_by_role("heading", level=2)).to_have_text("Zombie memory cgroups (zombie-memcgs)")
+    expect(dialog).to_contain_text("How to fix it")
+    at_rest(page)
+    assert not (broken := violations(page)), "\n".join(broken)
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    assert "s0" in state(page)

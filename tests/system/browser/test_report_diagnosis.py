@@ -95,3 +95,11 @@ def test_it_fits_on_paper(open_report, report):
     assert heat and canvas
     assert (canvas["x"], canvas["width"]) == pytest.approx((heat["x"], heat["width"]), abs=1)
     assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_it_has_the_page_of_the_cause(open_report, report):
+    page = open_report(report)
+    about = page.get_by_test_id("about-cause").first
+    about.locator("summary").click()
+    expect(about.get_by_role("heading", name="How to fix it")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

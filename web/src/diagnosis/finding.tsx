@@ -1,5 +1,5 @@
 /** A finding: confidence, culprit, and the chain from symptom to remedy. Used by the page and by reports. */
-import type { JSX } from "preact";
+import type { ComponentChildren, JSX } from "preact";
 import { confidence, time } from "../format";
 import { state } from "../state";
 import type { ChainLink, Evidence, Finding, Remedy, Span } from "../types";
@@ -16,8 +16,10 @@ export function FindingCard(props: {
   compact?: boolean;
   /** Without it times and evidence are plain text. */
   goTo?: GoTo;
+  /** The page of the cause, or the way to it. */
+  about?: ComponentChildren;
 }): JSX.Element {
-  const { finding, headline, compact = false, goTo } = props;
+  const { finding, headline, compact = false, goTo, about } = props;
   const doubts = finding.why_not_sure.join("; ");
   return (
     <article class={`finding finding-${finding.severity}`} data-testid="finding" data-cause={finding.cause}>
@@ -46,6 +48,7 @@ export function FindingCard(props: {
           <RemedyStep key={`${remedy.id} ${remedy.target}`} remedy={remedy} first={index === 0} compact={compact} />
         ))}
       </ol>
+      {about}
     </article>
   );
 }

@@ -1,6 +1,7 @@
 /** The diagnosis panel: verdict, findings with their chains, and what was ruled out. */
 import type { JSX } from "preact";
 import { isFiltered } from "../address";
+import { CauseLink } from "../diagnosis/causepage";
 import { current, MAX_MS } from "../diagnosis/current";
 import { FindingCard } from "../diagnosis/finding";
 import { failureText } from "../diagnosis/chain";
@@ -28,7 +29,13 @@ function DiagnosisBody(): JSX.Element | null {
         <>
           <Verdict of={found} />
           {found.findings.map((finding) => (
-            <FindingCard key={finding.cause} finding={finding} headline={found.sentence} goTo={followEvidence} />
+            <FindingCard
+              key={finding.cause}
+              finding={finding}
+              headline={found.sentence}
+              goTo={followEvidence}
+              about={<CauseLink cause={finding.cause} />}
+            />
           ))}
           {found.accounting && <Where of={found.accounting} />}
           <RuledOut of={found} />
@@ -54,7 +61,13 @@ export function DiagnosisAside(): JSX.Element | null {
           <Placeholder of={read} what="the evidence" empty={unrecordedReason(of) ?? false} />
           {found && <Verdict of={found} />}
           {found?.findings[0] && (
-            <FindingCard finding={found.findings[0]} headline={found.sentence} goTo={followEvidence} compact />
+            <FindingCard
+              finding={found.findings[0]}
+              headline={found.sentence}
+              goTo={followEvidence}
+              about={<CauseLink cause={found.findings[0].cause} />}
+              compact
+            />
           )}
           {found && found.findings.length > 1 && (
             <button type="button" class="link" onClick={() => change({ tab: "diagnosis" })}>

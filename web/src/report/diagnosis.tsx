@@ -1,6 +1,7 @@
 /** The report of a diagnosis: verdict, findings, cores over time, stacks, events, and what was ruled out. */
 import type { ComponentChildren, JSX } from "preact";
 import { failureText } from "../diagnosis/chain";
+import { CauseText } from "../diagnosis/causepage";
 import { FindingCard, Symptoms } from "../diagnosis/finding";
 import { Times } from "../diagnosis/times";
 import { count, fixOffset, moment } from "../format";
@@ -25,7 +26,7 @@ export function DiagnosisPage({ report }: { report: DiagnosisReport }): JSX.Elem
         </p>
       </header>
       <main class="report">
-        <Findings findings={serious} headline={diagnosis.sentence} />
+        <Findings findings={serious} report={report} />
         {serious.length === 0 && diagnosis.symptoms.length > 0 && (
           <Section title="Symptoms">
             <Symptoms links={diagnosis.symptoms} />
@@ -60,7 +61,7 @@ export function DiagnosisPage({ report }: { report: DiagnosisReport }): JSX.Elem
             </>
           )}
         </Section>
-        <Findings findings={others} headline={diagnosis.sentence} />
+        <Findings findings={others} report={report} />
         {diagnosis.failures.length > 0 && (
           <Section title="Failures that it explains">
             <TextList items={diagnosis.failures.map((each) => failureText(each, false))} empty="" />
@@ -107,13 +108,29 @@ export function TextList({ items, empty }: { items: string[]; empty: string }): 
   );
 }
 
-function Findings({ findings, headline }: { findings: Finding[]; headline: string }): JSX.Element {
+function Findings({ findings, report }: { findings: Finding[]; report: DiagnosisReport }): JSX.Element {
   return (
     <>
       {findings.map((finding) => (
-        <FindingCard key={finding.cause} finding={finding} headline={headline} />
+        <FindingCard
+          key={finding.cause}
+          finding={finding}
+          headline={report.diagnosis.sentence}
+          about={<About cause={finding.cause} text={report.cause_pages[finding.cause]} />}
+        />
       ))}
     </>
+  );
+}
+
+/** The page of a cause, folded. */
+function About({ cause, text }: { cause: string; text: string | undefined }): JSX.Element | null {
+  if (text === undefined) return null;
+  return (
+    <details data-testid="about-cause">
+      <summary>what {cause} is, and how to fix it</summary>
+      <CauseText text={text} linked={false} />
+    </details>
   );
 }
 

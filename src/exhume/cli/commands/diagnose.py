@@ -10,16 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from exhume.cli import exit_codes
-from exhume.cli.args import add_recording_options, option
+from exhume.cli.args import add_recording_options, did_you_mean, option
 from exhume.cli.recording_args import EMPTY, RecordingView, refuse_two_windows
 from exhume.cli.terminal import ProgressBar, activity, say, show, suggest, write_file
+from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.engine import diagnose
 from exhume.library import Target, around, newest_target
 from exhume.model.clock import NANOS
+from exhume.model.errors import UsageError
 from exhume.model.finding import Action, Diagnosis, Severity, Verdict
 from exhume.model.times import parse_moment
+from exhume.present.cause_pages import cause_page
 from exhume.present.diagnosis_view import diagnosis_json
-from exhume.present.terminal.diagnosis import print_diagnosis
+from exhume.present.terminal.diagnosis import print_diagnosis, print_page
 from exhume.store.read.cached import CachedRecording
 
 
@@ -27,10 +30,13 @@ def add_options(parser: ArgumentParser) -> None:
     option(parser, "--at TIME", "The trouble nearest to this moment, within 20 seconds of it.")
     add_recording_options(parser)
     option(parser, "--all", "Also list why each of the other causes was ruled out.")
+    option(parser, "--explain CAUSE", "Print what a cause is, how it is recognised and fixed; read no recording.")
     option(parser, "--html FILE", "Also write a self-contained page with pictures.", type=Path)
 
 
 def run(options: Namespace) -> int:
+    if options.explain is not None:
+        return _explain(options)
     refuse_two_windows(options)
     view = RecordingView.open(options)
     view = replace(view, recording=CachedRecording(view.recording))
@@ -51,6 +57,18 @@ def run(options: Namespace) -> int:
         _write_page(view, found, options.html)
     suggest(_next(view, found))
     return exit_code(found)
+
+
+def _explain(options: Namespace) -> int:
+    """Print the page of a cause: as it is for a pipe, laid out on a terminal."""
+    page = cause_page(options.explain)
+    if page is None:
+        known = ", ".join(catalogue())
+        raise UsageError(f"{options.explain!r} is not a cause ({known}){did_you_mean(options.explain, catalogue())}")
+    if options.json:
+        raise UsageError("--explain prints a page, not JSON; leave out --json")
+    show(options, dict, lambda terminal: print_page(terminal, page))
+    return exit_codes.OK
 
 
 def exit_code(found: Diagnosis) -> int:

@@ -2,6 +2,7 @@
 and of a verified fix."""
 
 import base64
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any
@@ -14,6 +15,7 @@ from exhume.model.finding import Diagnosis
 from exhume.model.remedy import Measure, Stretch, Verified
 from exhume.model.tables import INCIDENT
 from exhume.model.times import format_clock, format_moment
+from exhume.present.cause_pages import cause_page
 from exhume.present.cores import Axis, axis_for, grid_on
 from exhume.present.diagnosis_view import diagnosis_json, focus_text, span_text
 from exhume.present.events_view import visible
@@ -60,11 +62,18 @@ def diagnosis_data(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | No
     return {
         **_printable(data),
         "window": focus_text(diagnosis, zone),
+        "cause_pages": {each.cause: _unlinked(page) for each in diagnosis.findings if (page := cause_page(each.cause))},
         "cores": _packed(grid) if grid.cpus else None,
         "kernel": _kernel(recording, axis),
         "events_left_out": max(0, len(events) - MAX_EVENTS),
         **_flame(recording, diagnosis, zone),
     }
+
+
+def _unlinked(page: str) -> str:
+    """The page of a cause without links to the web, and without the list of them at its end: a report holds no
+    address."""
+    return re.sub(r"\[([^\]]+)\]\(https?://[^)]*\)", r"\1", page.partition("\n## Where it was seen")[0])
 
 
 def _shown(recording: Recording, diagnosis: Diagnosis) -> Window:

@@ -211,13 +211,15 @@ class FlameReport(TypedDict):
 
 
 class DiagnosisReport(TypedDict):
-    """`exhume diagnose --html`. Where there is no flame graph, `no_flame` says why."""
+    """`exhume diagnose --html`. Where there is no flame graph, `no_flame` says why. `cause_pages` has the page of each
+    cause that was found, as Markdown."""
 
     kind: Literal["diagnosis"]
     title: str
     offset_ms: int
     window: str
     diagnosis: Diagnosis
+    cause_pages: dict[str, str]
     cores: PackedCores | None
     kernel: KernelCurve
     events: list[ReportEvent]

@@ -67,6 +67,17 @@ def print_diagnosis(terminal: Console, diagnosis: Diagnosis, zone: tzinfo | None
         print_lines(terminal, _verdict(diagnosis, width))
 
 
+def print_page(terminal: Console, page: str) -> None:
+    """Print the page of a cause, which is Markdown."""
+    if not terminal.is_terminal:
+        print(page, end="", file=terminal.file)
+        return
+    # Loaded only here: it takes longer than the rest of the command.
+    from rich.markdown import Markdown
+
+    terminal.print(Markdown(page, hyperlinks=False), width=width_of(terminal), soft_wrap=False)
+
+
 def print_checkup(terminal: Console, checkup: Checkup, zone: tzinfo | None) -> None:
     print_lines(terminal, checkup_lines(checkup, zone, width_of(terminal)))
 
@@ -189,6 +200,7 @@ def _finding(finding: Finding, zone: tzinfo | None, width: int, number: str, sai
         # Worth knowing, not worth a page: the JSON has the rest.
         chain, remedies = tuple(link for link in chain if link.role is not Role.SYMPTOM)[:1], remedies[:1]
     yield from _chain(chain, remedies, zone, width, colour)
+    yield Text(_INDENT).append(f"about {finding.cause}: exhume diagnose --explain {finding.cause}", DIM)
 
 
 def _chain(

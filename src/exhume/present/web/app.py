@@ -213,8 +213,8 @@ class PageFiles:
         self._files: dict[str, Response] = {}
         for file in sorted(directory.rglob("*")):
             if file.is_file() and not file.name.startswith("."):
-                # Names of built files carry a hash of their content; the page itself is requested each time.
-                kept = "no-cache" if file.suffix == ".html" else "public, max-age=31536000, immutable"
+                # Names of built files carry a hash of their content; pages are requested each time.
+                kept = "no-cache" if file.suffix in (".html", ".md") else "public, max-age=31536000, immutable"
                 self._files["/" + file.relative_to(directory).as_posix()] = Response(
                     file.read_bytes(), headers={"cache-control": kept}, media_type=guess_type(file.name)[0]
                 )
