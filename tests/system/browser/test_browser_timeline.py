@@ -94,11 +94,11 @@ def test_incidents_are_marked_on_the_overview(page: Page, span, when, incident):
 
 def test_cores_are_pinned_sorted_and_made_high(page: Page, span, when, incident):
     middle = (when[0] + when[1]) / 2
-    page.keyboard.press("s")
+    page.keyboard.press("o")
     wait_for_state(page, "order=worst")
     # The worst core is the first row now.
     wait_for_colour(page, spot(page, span, middle, 0), orange)
-    page.keyboard.press("s")
+    page.keyboard.press("o")
     wait_for_state(page, "!order=worst")
     before = box(page, "heatmap")["height"]
     page.keyboard.press("n")

@@ -253,7 +253,7 @@ function RowTools(): JSX.Element {
       <button
         type="button"
         aria-pressed={order === "worst"}
-        title="the worst core in view first (s)"
+        title="the worst core in view first (o)"
         onClick={toggleOrder}
       >
         worst first

@@ -40,7 +40,7 @@ export function Timeline(): JSX.Element {
     { keys: ["0"], group: "Timeline", title: "whole recording", run: () => showWidth(WIDTHS[WIDTHS.length - 1].ms) },
     { keys: ["n"], group: "Timeline", title: "next incident", run: () => stepIncident(1) },
     { keys: ["p"], group: "Timeline", title: "previous incident", run: () => stepIncident(-1) },
-    { keys: ["s"], group: "Timeline", title: "the worst core first, or by number", run: toggleOrder },
+    { keys: ["o"], group: "Timeline", title: "the worst core first, or by number", run: toggleOrder },
     { keys: ["r"], group: "Timeline", title: "high rows, or all cores on the screen", run: toggleTall },
     { keys: ["w"], group: "Timeline", title: "who ran, or the measure, in views of up to 10 s", run: toggleSlices },
     {
