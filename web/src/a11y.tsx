@@ -17,6 +17,37 @@ export function LiveRegion(): JSX.Element {
   );
 }
 
+/** Past what comes before, by keyboard. No anchors: the fragment of the address has the state of the page. */
+export function SkipLinks(): JSX.Element {
+  return (
+    <nav aria-label="skip">
+      {SKIPS.map(([selector, title]) => (
+        <button type="button" key={selector} class="skip" onClick={() => focusOn(selector)}>
+          {title}
+        </button>
+      ))}
+    </nav>
+  );
+}
+
+const SKIPS: [string, string][] = [
+  ["[data-testid=heatmap]", "skip to the heatmap"],
+  [".tabs [aria-selected=true]", "skip to the panels"],
+];
+
+function focusOn(selector: string): void {
+  document.querySelector<HTMLElement>(selector)?.focus();
+}
+
+/** Arrows move the focus among the buttons of a group that is one stop of the Tab key. */
+export function moveFocus(event: KeyboardEvent): void {
+  const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+  if (step === 0) return;
+  event.preventDefault();
+  const buttons = [...(event.currentTarget as HTMLElement).querySelectorAll("button")];
+  buttons[buttons.indexOf(event.target as HTMLButtonElement) + step]?.focus();
+}
+
 export function VisuallyHidden({ children }: { children: ComponentChildren }): JSX.Element {
   return <span class="visually-hidden">{children}</span>;
 }

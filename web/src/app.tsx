@@ -1,6 +1,6 @@
 /** The page: one screen, one time axis. */
 import type { JSX } from "preact";
-import { LiveRegion } from "./a11y";
+import { LiveRegion, SkipLinks } from "./a11y";
 import { Answer } from "./answer/answer";
 import { CausePageDialog } from "./diagnosis/causepage";
 import { Header } from "./header";
@@ -14,6 +14,7 @@ import { Timeline } from "./timeline/timeline";
 export function App(): JSX.Element {
   return (
     <>
+      <SkipLinks />
       <Header />
       <main>
         <Notices />

@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from "vitest";
 import { queryString } from "../src/http";
 import { formatCores, parseCpus, printCpus } from "../src/cpulist";
-import { bytes, confidence, count, duration, moment, percent, quantity, range, zone } from "../src/format";
+import { bytes, confidence, count, duration, moment, percent, quantity, range, stamp, zone } from "../src/format";
 import { parseQuery, printQuery, type Query } from "../src/query";
 
 describe("cores", () => {
@@ -58,6 +58,16 @@ describe("numbers and times", () => {
     expect(range(at, at + 1_200_000, false)).toBe("02:50:00 UTC+02:00 – 02:10:00 UTC+01:00");
     expect(range(at, at + 60_000, false)).toBe("02:50:00 – 02:51:00");
     vi.unstubAllEnvs();
+  });
+});
+
+describe("a moment of a recording", () => {
+  const [since, at] = [Date.parse("2026-03-01T22:00:00Z"), Date.parse("2026-03-01T23:14:07Z")];
+
+  it("has its day where the recording has several", () => {
+    expect(stamp(at, true, { since, until: since + 3_600_000 })).toBe("23:14:07");
+    expect(stamp(at, true, { since, until: since + 86_400_000 })).toBe("2026-03-01 23:14:07");
+    expect(stamp(at, true, null)).toBe("23:14:07");
   });
 });
 

@@ -110,3 +110,28 @@ def test_the_whole_timeline_is_printed(new_page, link):
     page.emulate_media(media="print")
     assert page.evaluate("document.querySelector('[data-testid=pane-content]').clientHeight") >= 0.8 * whole
     assert page.evaluate("getComputedStyle(document.querySelector('[data-testid=pane]')).position") == "static"
+
+
+def test_skip_links_lead_past_what_comes_before(new_page, link):
+    page = opened(new_page, link, **LAPTOP)
+    page.keyboard.press("Tab")
+    first = page.get_by_role("button", name="skip to the heatmap")
+    expect(first).to_be_focused()
+    expect(first).to_be_in_viewport(ratio=1)
+    page.keyboard.press("Enter")
+    expect(page.get_by_test_id("heatmap")).to_be_focused()
+    page.get_by_role("button", name="skip to the panels").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("tab", name="Flame")).to_be_focused()
+
+
+def test_marks_are_one_stop_of_the_tab_key(new_page, address):
+    page = opened(new_page, address, **LAPTOP)
+    for lane in ("marks", "incidents"):
+        marks = page.get_by_test_id(lane).get_by_role("button")
+        stops = [mark.get_attribute("tabindex") for mark in marks.all()]
+        assert stops == ["0"] + ["-1"] * (len(stops) - 1)
+    marks = page.get_by_test_id("marks").get_by_role("button")
+    marks.first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(marks.nth(1)).to_be_focused()

@@ -1,10 +1,10 @@
 /** The incidents that the recorder marked, with their causes as they become known. */
 import type { JSX } from "preact";
-import { VisuallyHidden } from "../a11y";
+import { moveFocus, VisuallyHidden } from "../a11y";
 import { formatCores } from "../cpulist";
-import { percent, plural, time } from "../format";
+import { percent, plural, stamp } from "../format";
 import { incidents, incidentsKnown } from "../live";
-import { recording, state, view } from "../state";
+import { extent, recording, state, view } from "../state";
 import type { Incident } from "../types";
 import { clusters, mostSevere, MARK_PX, markStyle } from "./clusters";
 import { Lane } from "./lane";
@@ -25,7 +25,7 @@ export function IncidentLane(): JSX.Element | null {
   const after = all.filter((each) => each.since >= shown.until).length;
   return (
     <Lane name="incidents" title="incidents" aside={all.length > 0 ? `${all.length} marked` : null}>
-      <div class="marks" data-testid="incidents">
+      <div class="marks" data-testid="incidents" onKeyDown={moveFocus}>
         {all.length === 0 && incidentsKnown.value && <span class="lane-empty">none marked so far</span>}
         {all.length > 0 && seen.length === 0 && (
           <span class="lane-empty">
@@ -33,7 +33,7 @@ export function IncidentLane(): JSX.Element | null {
             {after > 0 && `, ${after} after`} (keys p and n)
           </span>
         )}
-        {clusters(placed, plotWidth.value, MARK_PX).map((cluster) => {
+        {clusters(placed, plotWidth.value, MARK_PX).map((cluster, place) => {
           const { items, room, left } = cluster;
           const worst = mostSevere(items);
           const prefix = items.length > 1 ? `${plural(items.length, "incident")}, the worst: ` : "";
@@ -42,6 +42,8 @@ export function IncidentLane(): JSX.Element | null {
             <button
               type="button"
               key={worst.id}
+              // One stop of the Tab key for all of them; arrows go on.
+              tabIndex={place === 0 ? 0 : -1}
               class={`mark incident ${worst.severity ?? "waiting"} ${open ? "open" : ""} ${left ? "left" : ""}`}
               style={markStyle(cluster, plotWidth.value)}
               title={`${prefix}${incidentLabel(worst)}${worst.summary ? `\n${worst.summary}` : ""}`}
@@ -63,7 +65,7 @@ export function IncidentLane(): JSX.Element | null {
 }
 
 function label(incident: Incident, among: number, utc: boolean): string {
-  const parts = [time(incident.since, utc), short(incident)];
+  const parts = [stamp(incident.since, utc, extent.value), short(incident)];
   if (incident.cpus.length > 0) parts.push(formatCores(incident.cpus, recording.value?.cores));
   if (incident.confidence !== null) parts.push(percent(incident.confidence));
   return `${among > 1 ? `${among}× ` : ""}${parts.join(" · ")}`;

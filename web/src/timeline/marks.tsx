@@ -1,6 +1,6 @@
 /** The lane of events: NIC resets, lockups, OOM, restarts, boots, failed jobs; and where nothing was recorded. */
 import type { JSX } from "preact";
-import { VisuallyHidden } from "../a11y";
+import { moveFocus, VisuallyHidden } from "../a11y";
 import { api } from "../api";
 import { printCpus } from "../cpulist";
 import { duration, moment, plural } from "../format";
@@ -69,15 +69,6 @@ export function EventLane(): JSX.Element | null {
       </div>
     </Lane>
   );
-}
-
-function moveFocus(event: KeyboardEvent): void {
-  const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
-  if (step === 0) return;
-  event.preventDefault();
-  const marks = [...(event.currentTarget as HTMLElement).querySelectorAll("button")];
-  const next = marks.indexOf(event.target as HTMLButtonElement) + step;
-  marks[next]?.focus();
 }
 
 function total(marks: Mark[]): number {

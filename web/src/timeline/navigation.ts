@@ -1,7 +1,7 @@
 /** Navigation on the timeline: zoom, pan, jump. */
 import { announce } from "../a11y";
 import { formatCores } from "../cpulist";
-import { datedRange, duration, time } from "../format";
+import { datedRange, duration, stamp } from "../format";
 import { incidents, incidentsKnown } from "../live";
 import { analysed, change, extent, following, moveView, pointedAt, recording, state, view } from "../state";
 import type { Incident } from "../types";
@@ -143,5 +143,5 @@ export function toggleTall(): void {
 }
 
 export function timeLabel(at: number): string {
-  return time(at, state.peek().utc);
+  return stamp(at, state.peek().utc, extent.peek());
 }
