@@ -46,31 +46,32 @@ export function CausePageDialog(): JSX.Element {
   );
 }
 
-/** Its text. Links to other causes open these, where that is possible. */
-export function CauseText(props: { text: string; linked?: boolean }): JSX.Element {
+/** Its text. Embedded in a finding of a report it has no title of its own, and names of other causes are no links. */
+export function CauseText({ text, embedded = false }: { text: string; embedded?: boolean }): JSX.Element {
   return (
     <div class="cause-text">
-      <Blocks of={parseMarkdown(props.text)} linked={props.linked ?? true} />
+      <Blocks of={parseMarkdown(text)} embedded={embedded} />
     </div>
   );
 }
 
-function Blocks({ of, linked }: { of: Block[]; linked: boolean }): JSX.Element {
+function Blocks({ of, embedded }: { of: Block[]; embedded: boolean }): JSX.Element {
   return (
     <>
       {of.map((block, index) => (
-        <OneBlock key={index} of={block} linked={linked} />
+        <OneBlock key={index} of={block} embedded={embedded} />
       ))}
     </>
   );
 }
 
-function OneBlock({ of, linked }: { of: Block; linked: boolean }): JSX.Element {
+function OneBlock({ of, embedded }: { of: Block; embedded: boolean }): JSX.Element | null {
   switch (of.kind) {
     case "heading":
+      if (embedded) return of.level === 1 ? null : <h4>{of.text}</h4>;
       return of.level === 1 ? (
         <h2>
-          <Inlines text={of.text} linked={linked} />
+          <Inlines text={of.text} embedded={embedded} />
         </h2>
       ) : (
         <h3>{of.text}</h3>
@@ -80,13 +81,13 @@ function OneBlock({ of, linked }: { of: Block; linked: boolean }): JSX.Element {
     case "paragraph":
       return (
         <p>
-          <Inlines text={of.text} linked={linked} />
+          <Inlines text={of.text} embedded={embedded} />
         </p>
       );
     case "list": {
       const items = of.items.map((item, index) => (
         <li key={index}>
-          <Blocks of={item} linked={linked} />
+          <Blocks of={item} embedded={embedded} />
         </li>
       ));
       return of.ordered ? <ol>{items}</ol> : <ul>{items}</ul>;
@@ -98,7 +99,7 @@ function OneBlock({ of, linked }: { of: Block; linked: boolean }): JSX.Element {
             <tr>
               {of.head.map((cell, index) => (
                 <th key={index} scope="col">
-                  <Inlines text={cell} linked={linked} />
+                  <Inlines text={cell} embedded={embedded} />
                 </th>
               ))}
             </tr>
@@ -108,7 +109,7 @@ function OneBlock({ of, linked }: { of: Block; linked: boolean }): JSX.Element {
               <tr key={index}>
                 {row.map((cell, place) => (
                   <td key={place}>
-                    <Inlines text={cell} linked={linked} />
+                    <Inlines text={cell} embedded={embedded} />
                   </td>
                 ))}
               </tr>
@@ -119,7 +120,7 @@ function OneBlock({ of, linked }: { of: Block; linked: boolean }): JSX.Element {
   }
 }
 
-function Inlines({ text, linked }: { text: string; linked: boolean }): JSX.Element {
+function Inlines({ text, embedded }: { text: string; embedded: boolean }): JSX.Element {
   return (
     <>
       {parseInline(text).map((part, index) => {
@@ -134,7 +135,7 @@ function Inlines({ text, linked }: { text: string; linked: boolean }): JSX.Eleme
           );
         }
         const cause = /^([a-z-]+)\.md$/.exec(part.target)?.[1];
-        if (!cause || !linked) return part.text;
+        if (!cause || embedded) return part.text;
         return (
           <button key={index} type="button" class="link" onClick={() => openCausePage(cause)}>
             {part.text}

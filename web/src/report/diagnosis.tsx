@@ -129,7 +129,7 @@ function About({ cause, text }: { cause: string; text: string | undefined }): JS
   return (
     <details data-testid="about-cause">
       <summary>what {cause} is, and how to fix it</summary>
-      <CauseText text={text} linked={false} />
+      <CauseText text={text} embedded />
     </details>
   );
 }
