@@ -626,7 +626,10 @@ export interface Reading {
   of: number;
 }
 
-/** The recording as a whole. `state` is empty while nothing is recorded yet; then `hint` says why. */
+/**
+ * The recording as a whole. `state` is empty while nothing is recorded yet; then `hint` says why. `compared`: whether
+ * there is another recording to compare with.
+ */
 export interface RecordingShape {
   since: number;
   until: number;
@@ -641,6 +644,7 @@ export interface RecordingShape {
   cores: number;
   timezone: string;
   live: boolean;
+  compared: boolean;
   rate_hz: number;
   event_source: string;
   segments: number;

@@ -18,6 +18,7 @@ from exhume.model.settings import LISTEN, TOKEN, is_loopback
 
 if TYPE_CHECKING:
     from exhume.present.web.guard import Rules
+    from exhume.present.web.source import Source
 
 _CAP_DAC_READ_SEARCH = 2
 _PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS = 8, 38
@@ -133,7 +134,7 @@ def check_certificate(tls_cert: Path | None, tls_key: Path | None) -> None:
 
 
 def serve(
-    source: Path | str,
+    source: "Source",
     options: ServerOptions,
     *,
     open_browser: bool,
@@ -146,7 +147,13 @@ def serve(
     users = (0, starter())
     # Before anything is forked: workers get the privileges that are left.
     tls_files = [file for file in (options.tls_cert, options.tls_key) if file is not None]
-    drop_root(source if isinstance(source, Path) else None, tls_files)
+    from exhume.present.web.source import RecordingSource
+
+    if isinstance(source, RecordingSource):
+        compared = [] if source.compared is None else [source.compared, *source.compared.iterdir()]
+        drop_root(source.directory, [*tls_files, *compared])
+    else:
+        drop_root(source if isinstance(source, Path) else None, tls_files)
     from exhume.present.web.worker import Template
 
     # Forked before the server's own libraries are loaded: the workers load theirs at the same time.

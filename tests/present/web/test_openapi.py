@@ -12,6 +12,7 @@ from tests.present.web.wire import GENERATED
 from exhume.present.web.app import create_app
 from exhume.present.web.guard import Rules
 from exhume.present.web.handlers.timeline import SAMPLED_MEASURES
+from exhume.present.web.source import RecordingSource
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +21,9 @@ STREAMS = "/api/live"
 # The recording is written when the first question comes; the document needs none.
 PLACE = TemporaryDirectory(prefix="exhume-asked-")
 DIRECTORY = Path(PLACE.name) / "r"
-schema = schemathesis.openapi.from_asgi("/api/openapi.json", create_app(DIRECTORY, Rules(hosts=()), DIRECTORY))
+# Compared with itself: the same answers for both.
+SOURCE = RecordingSource(DIRECTORY, DIRECTORY)
+schema = schemathesis.openapi.from_asgi("/api/openapi.json", create_app(SOURCE, Rules(hosts=()), DIRECTORY))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,6 +6,7 @@ then a token is required to open it.
 
 import sys
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
 from exhume.cli import exit_codes
 from exhume.cli.args import add_server_options, add_setting, value_of
@@ -14,21 +15,36 @@ from exhume.model.settings import DIR
 
 def add_options(parser: ArgumentParser) -> None:
     add_setting(parser, DIR, "-d")
+    parser.add_argument(
+        "--compare-with",
+        type=Path,
+        metavar="DIR",
+        help="another recording or bundle (of another time, or another node), shown below the first on one axis",
+    )
     add_server_options(parser)
 
 
 def run(options: Namespace) -> int:
     from exhume.cli.server import ServerOptions, serve
+    from exhume.present.web.source import RecordingSource
+
+    directory = _opened(value_of(options, DIR))
+    compared = None if options.compare_with is None else _opened(options.compare_with)
+    server = ServerOptions.of(options.listen, options.token, options.name, options.tls_cert, options.tls_key)
+    source = RecordingSource(directory, compared)
+    serve(source, server, open_browser=not options.no_open and sys.stdout.isatty())
+    return exit_codes.OK
+
+
+def _opened(path: Path) -> Path:
+    """The directory of a recording or a bundle. Raises RecordingError where it has none: reported now, not on an empty
+    page."""
     from exhume.store.read.index import list_recording
 
-    directory = value_of(options, DIR)
-    if directory.is_file():
+    if path.is_file():
         from exhume.store.read.bundle import unpack
 
         # Removed when this process ends.
-        directory = unpack(directory).directory
-    # A directory without a recording is reported now, not on an empty page.
-    list_recording(directory)
-    server = ServerOptions.of(options.listen, options.token, options.name, options.tls_cert, options.tls_key)
-    serve(directory, server, open_browser=not options.no_open and sys.stdout.isatty())
-    return exit_codes.OK
+        path = unpack(path).directory
+    list_recording(path)
+    return path

@@ -20,6 +20,7 @@ from exhume.present.web.guard import Guard, Rules
 from exhume.present.web.live import IncidentTracker, LiveStatus
 from exhume.present.web.pool import JobPool, ThreadPool
 from exhume.present.web.schemas import BINARY, EVENT_STREAM, FILES, JSON, OBJECT, Endpoint, openapi_document
+from exhume.present.web.source import RecordingSource
 
 STATIC = Path(__file__).parent / "static"
 UNBUILT = """exhume's page was not built into this installation.
@@ -27,7 +28,7 @@ Build it with `make web`, or reinstall exhume with pip. The endpoints under /api
 """
 
 ENDPOINTS = (
-    Endpoint("recording", p.QueryParams, schemas.RecordingShape, "The recording as a whole", "recording.recording"),
+    Endpoint("recording", p.RecordingParams, schemas.RecordingShape, "The recording as a whole", "recording.recording"),
     Endpoint(
         "cores",
         p.CoresParams,
@@ -230,13 +231,13 @@ class PageFiles:
 
 
 def create_app(
-    directory: Path,
+    source: RecordingSource | Path,
     rules: Rules,
     static: Path = STATIC,
     pool: JobPool | None = None,
 ) -> Starlette:
     """The application for one recording; its jobs run in threads unless there is a pool."""
-    api = Api(pool or ThreadPool(directory))
+    api = Api(pool or ThreadPool(source))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

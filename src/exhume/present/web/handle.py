@@ -87,8 +87,9 @@ def _size(value: object) -> int:
 class RecordingHandle:
     """Returns the recording as it is now, for one thread. A directory that holds none yet is listed by each request."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, other: "RecordingHandle | None" = None) -> None:
         self.directory = directory
+        self._other = other
         self.cache = SegmentCache()
         self._recording: Recording | None = None
         self._listed_at = 0.0
@@ -103,6 +104,17 @@ class RecordingHandle:
             self._recording.refresh()
             self._listed_at = time.monotonic()
         return self._recording
+
+    @property
+    def compared(self) -> bool:
+        """Whether there is another recording to compare this one with."""
+        return self._other is not None
+
+    def other(self) -> "RecordingHandle":
+        """The recording to compare with. Raises Refusal where there is none."""
+        if self._other is None:
+            raise Refusal(404, "there is no second recording: start the server with exhume serve --compare-with DIR")
+        return self._other
 
     def span(self) -> Window:
         """The recorded time; empty where nothing is recorded."""

@@ -29,7 +29,8 @@ _JSON_TYPES = {int: "integer", float: "number", str: "string"}
 Measure = Literal[
     "unusual", "stall", "deviation", "busy", "system", "user", "softirq", "irq", "iowait", "steal", "wait"
 ]
-Baseline = Literal["none", "before", "others", "window"]
+Baseline = Literal["none", "before", "others", "window", "other"]
+Which = Literal["this", "other"]
 Format = Literal["folded", "pprof", "speedscope", "svg", "html"]
 Kind = Literal["kernel", "user"]
 FrameKind = Literal["kernel", "user", "jit", "comm", ""]
@@ -145,7 +146,13 @@ class QueryParams:
         return False
 
 
-class TimeParams(QueryParams):
+class RecordingParams(QueryParams):
+    recording: Which = param(
+        "this", choices=get_args(Which), about="other: the recording that the server was started to compare with"
+    )
+
+
+class TimeParams(RecordingParams):
     since: int | None = _time()
     until: int | None = _time()
 
@@ -194,7 +201,7 @@ class SlicesParams(FilterParams):
     """Of at most `MAX_SLICES_MS`."""
 
 
-class CellParams(QueryParams):
+class CellParams(RecordingParams):
     at: int = param(REQUIRED, kind=int, high=LAST_MS)
     cpu: int = param(REQUIRED, kind=int, high=MAX_CORES - 1)
     span: int = param(1000, kind=int, low=1, high=86_400_000, about="milliseconds from `at` on")
@@ -220,7 +227,8 @@ class BaselineParams(SamplesParams):
     baseline: Baseline = param(
         "none",
         choices=get_args(Baseline),
-        about="before: the same cores earlier; others: the other cores; window: base_since to base_until",
+        about="before: the same cores earlier; others: the other cores; window: base_since to base_until; other: the"
+        " same of the recording to compare with",
     )
     base_since: int | None = _time()
     base_until: int | None = _time()

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -25,6 +24,7 @@ from starlette.responses import Response
 from exhume.model.errors import ExhumeError
 from exhume.present.web.params import QueryParams, Refusal
 from exhume.present.web.schemas import CLIENT_CLOSED_REQUEST, Reply, json_reply
+from exhume.present.web.source import Source
 from exhume.present.web.worker import LENGTH, RECORDING_PAGE, STATE, Template
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class WorkerPool(JobPool):
 class ThreadPool(JobPool):
     """Runs jobs in a thread of this process, to their end: for tests, and programs that can't fork."""
 
-    def __init__(self, source: Path | str, package: str = RECORDING_PAGE) -> None:
+    def __init__(self, source: Source, package: str = RECORDING_PAGE) -> None:
         super().__init__()
         self._handlers = import_module(f"{package}.handlers")
         self._handle = self._handlers.open_handle(source)

@@ -77,7 +77,8 @@ class MissingSource(TypedDict):
 
 
 class RecordingShape(Span):
-    """The recording as a whole. `state` is empty while nothing is recorded yet; then `hint` says why."""
+    """The recording as a whole. `state` is empty while nothing is recorded yet; then `hint` says why. `compared`:
+    whether there is another recording to compare with."""
 
     version: int
     state: Literal["empty", "young", "ready"]
@@ -90,6 +91,7 @@ class RecordingShape(Span):
     cores: int
     timezone: str
     live: bool
+    compared: bool
     rate_hz: int
     event_source: str
     segments: int

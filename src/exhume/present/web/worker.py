@@ -23,6 +23,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from exhume.present.web.source import Source
+
 #: The package whose `handlers` answer, unless another is named: one that offers `load`, `load_deferred`, `open_handle`,
 #: `execute` and `TOO_LARGE`.
 RECORDING_PAGE = "exhume.present.web"
@@ -56,7 +58,7 @@ class Template:
     states: "memoryview[int]"
 
     @classmethod
-    def fork(cls, source: Path | str, close: socket.socket | None = None, package: str = RECORDING_PAGE) -> Self:
+    def fork(cls, source: Source, close: socket.socket | None = None, package: str = RECORDING_PAGE) -> Self:
         """To be called while the process has a single thread; `source` is what the handlers of `package` read, `close`
         is a socket that the template must not keep."""
         count = min(MAX_WORKERS, max(2, len(os.sched_getaffinity(0))))
@@ -85,9 +87,7 @@ class Template:
         self.control.close()
 
 
-def _run_template(
-    control: socket.socket, source: Path | str, states: "memoryview[int]", count: int, package: str
-) -> None:
+def _run_template(control: socket.socket, source: Source, states: "memoryview[int]", count: int, package: str) -> None:
     """Load what handlers need, fork the workers, and replace those that end; never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -108,9 +108,7 @@ def _run_template(
         started[_fork_worker(control, source, states, number, handlers)] = number, time.monotonic()
 
 
-def _fork_worker(
-    control: socket.socket, source: Path | str, states: "memoryview[int]", number: int, handlers: Any
-) -> int:
+def _fork_worker(control: socket.socket, source: Source, states: "memoryview[int]", number: int, handlers: Any) -> int:
     template = os.getpid()
     ours, theirs = socket.socketpair()
     pid = os.fork()
@@ -128,7 +126,7 @@ def _fork_worker(
         _exit_child()
 
 
-def _run_worker(channel: socket.socket, source: Path | str, state: "memoryview[int]", handlers: Any) -> None:
+def _run_worker(channel: socket.socket, source: Source, state: "memoryview[int]", handlers: Any) -> None:
     """Answer one job after the other until the server closes the channel."""
     from exhume.store.read.progress import set_cancel_check, set_progress_callback
 

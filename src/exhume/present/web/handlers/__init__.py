@@ -10,8 +10,9 @@ from typing import Any
 
 from exhume.model.errors import ExhumeError, NoData, RecordingError, UsageError
 from exhume.present.web.handle import RecordingHandle
-from exhume.present.web.params import QueryParams, Refusal
+from exhume.present.web.params import QueryParams, RecordingParams, Refusal
 from exhume.present.web.schemas import CLIENT_CLOSED_REQUEST, Reply, json_reply
+from exhume.present.web.source import RecordingSource, Source
 from exhume.store.read.progress import Cancelled
 
 TOO_LARGE = json_reply(
@@ -33,8 +34,10 @@ def load_deferred() -> None:
         import_module(module)
 
 
-def open_handle(source: Path | str) -> RecordingHandle:
+def open_handle(source: Source) -> RecordingHandle:
     """The recording of a directory, for one worker."""
+    if isinstance(source, RecordingSource):
+        return RecordingHandle(source.directory, None if source.compared is None else RecordingHandle(source.compared))
     return RecordingHandle(Path(source))
 
 
@@ -43,6 +46,8 @@ def execute(handle: Any, name: str, params: QueryParams, package: str = __name__
     module, _, function = name.partition(".")
     handler = getattr(import_module(f"{package}.{module}"), function)
     try:
+        if isinstance(params, RecordingParams) and params.recording == "other":
+            handle = handle.other()
         return handler(handle, params)
     except Cancelled:
         return Reply(b"", status=CLIENT_CLOSED_REQUEST)

@@ -9,7 +9,7 @@ from exhume.model.clock import NANOS, Window
 from exhume.model.errors import RecordingError
 from exhume.model.tables import loss_total
 from exhume.present.web.handle import RecordingHandle, ms
-from exhume.present.web.params import FilesParams, QueryParams
+from exhume.present.web.params import FilesParams, QueryParams, RecordingParams
 from exhume.present.web.schemas import Cost, LiveShape, Loss, Reply, json_reply
 from exhume.store.read.core_grid import MEASURES, STATES
 from exhume.store.read.progress import raise_if_cancelled
@@ -23,7 +23,7 @@ _MAX_SKIPPED = 200
 _FILES_AT_A_TIME = 60
 
 
-def recording(handle: RecordingHandle, params: QueryParams) -> Reply:
+def recording(handle: RecordingHandle, params: RecordingParams) -> Reply:
     """What is recorded, from where, and what was lost; also while nothing is recorded yet."""
     shape: dict[str, Any] = {
         "version": VERSION,
@@ -35,6 +35,7 @@ def recording(handle: RecordingHandle, params: QueryParams) -> Reply:
         "labels": {},
         "timezone": "UTC",
         "live": being_recorded(handle.directory),
+        "compared": handle.compared,
         "measures": list(MEASURES),
         "states": list(STATES),
         "cost": None,

@@ -96,6 +96,12 @@ def _sides(query: BoundQuery, params: BaselineParams) -> _Sides:
         # Numbers of cores need neither begin at 0 nor be consecutive.
         others = frozenset() if query.cpus is None else frozenset(range(MAX_CORES)) - query.cpus
         base, label, wanted = window, "the other cores", replace(wanted, cpus=others)
+    elif params.baseline == "other":
+        # Containers have other ids there.
+        other = BoundQuery.of(query.handle.other(), params)
+        base = other.handle.window(params.base_since, params.base_until)
+        label = f"the recording of {other.recording.facts.node}"
+        return _Sides(current, other.recording.profile(base, other.filter), base, label)
     else:
         base, label = query.handle.window(params.base_since, params.base_until), "the selected baseline window"
     return _Sides(current, recording.profile(base, wanted), base, label)
