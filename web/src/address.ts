@@ -7,6 +7,7 @@ import {
   flag,
   list,
   moment,
+  offset,
   parseFields,
   printFields,
   text,
@@ -32,7 +33,7 @@ export type Measure = (typeof MEASURES)[number];
 export const SAMPLED_MEASURES: readonly Measure[] = ["busy", "system", "softirq", "user"];
 export const TABS = ["flame", "difference", "subsecond", "processes", "events", "diagnosis", "interrupts"] as const;
 export type Tab = (typeof TABS)[number];
-export const BASELINES = ["none", "before", "others", "window"] as const;
+export const BASELINES = ["none", "before", "others", "window", "other"] as const;
 export const COLOURS = ["state", "module", "difference"] as const;
 export const ORDERS = ["number", "worst"] as const;
 export type FlameColour = (typeof COLOURS)[number];
@@ -70,6 +71,8 @@ export interface PageState {
   baseline: Baseline;
   b0: number | null;
   b1: number | null;
+  /** How far the recording to compare with is moved: its time minus this one's; null is chosen by both. */
+  shift: number | null;
   comm: string;
   pid: string;
   container: string;
@@ -136,6 +139,7 @@ const FIELDS: Fields<PageState> = {
   baseline: choice<Baseline>("before", BASELINES),
   b0: moment,
   b1: moment,
+  shift: offset,
   comm: text,
   pid: text,
   container: text,

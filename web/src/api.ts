@@ -31,12 +31,16 @@ export interface Filters {
 
 export const NO_FILTERS: Filters = { comm: "", pid: "", container: "", pod: "", stack: "", kind: "" };
 
-export type Baseline = "none" | "before" | "others" | "window";
+export type Baseline = "none" | "before" | "others" | "window" | "other";
+
+/** The recording that is shown, or the one to compare it with. */
+export type Which = "this" | "other";
 
 /** Time, cores and filters of a request. An empty `cpus` is every core. */
 export interface Scope extends Span {
   cpus: string;
   filters: Filters;
+  recording?: Which;
 }
 
 export interface FlameScope extends Scope {
@@ -64,11 +68,11 @@ function span({ since, until }: Span): Record<string, Value> {
 }
 
 function scoped(scope: Scope): Record<string, Value> {
-  return { ...span(scope), cpus: scope.cpus, ...scope.filters };
+  return { ...span(scope), cpus: scope.cpus, ...scope.filters, recording: scope.recording };
 }
 
 export function flameQuery(scope: FlameScope): string {
-  const base = scope.baseline === "window" ? scope.base : null;
+  const base = scope.baseline === "window" || scope.baseline === "other" ? scope.base : null;
   return queryString({
     ...scoped(scope),
     baseline: scope.baseline,
@@ -88,6 +92,9 @@ function grid(path: string, signal?: AbortSignal): Promise<CoreGrid> {
 
 export const api = {
   recording: (signal?: AbortSignal): Promise<RecordingInfo> => json("recording", signal),
+
+  /** The one to compare with. */
+  otherRecording: (signal?: AbortSignal): Promise<RecordingInfo> => json("recording?recording=other", signal),
 
   cores: (scope: Scope, cells: number, measure: string, signal?: AbortSignal): Promise<CoreGrid> =>
     grid(`cores${queryString({ ...scoped(scope), cells, measure })}`, signal),

@@ -13,6 +13,13 @@ export const moment: Field<number | null> = {
   print: (value) => String(Math.round(value ?? 0)),
 };
 
+/** Milliseconds that may be negative. */
+export const offset: Field<number | null> = {
+  fallback: null,
+  parse: (text) => (/^-?\d{1,15}$/.test(text) ? Number(text) : undefined),
+  print: (value) => String(Math.round(value ?? 0)),
+};
+
 export const text: Field<string> = { fallback: "", parse: (value) => value, print: (value) => value };
 
 export function choice<Value extends string>(fallback: Value, all: readonly Value[]): Field<Value> {

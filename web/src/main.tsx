@@ -5,6 +5,7 @@ import "./styles/notices.css";
 import "./styles/parts.css";
 import "./styles/timeline.css";
 import "./styles/slices.css";
+import "./styles/compare.css";
 import "./styles/lines.css";
 import "./styles/panels.css";
 import "./styles/diagnosis.css";

@@ -21,6 +21,20 @@ export const { state } = link;
 /** The recording; null until it is read. A live one grows. */
 export const recording = signal<RecordingInfo | null>(null);
 
+/** The recording to compare with; null where there is none. */
+export const otherRecording = signal<RecordingInfo | null>(null);
+
+/** How far that one is moved: its time minus this one's. */
+export const shift = computed(() => {
+  const [one, other] = [recording.value, otherRecording.value];
+  return state.value.shift ?? (one && other ? automaticShift(one, other) : 0);
+});
+
+/** Recordings of the same time stay with the clock; others begin together. */
+export function automaticShift(one: Span, other: Span): number {
+  return one.since < other.until && other.since < one.until ? 0 : other.since - one.since;
+}
+
 /** The first drawing is done (or failed): less important requests wait for it. */
 export const warm = signal(false);
 
@@ -81,8 +95,10 @@ export const analysed = stable(
 /** The request for a flame graph of what is analysed, with the baseline of the state (or none). */
 export function flameScope(of: Analysed, baseline: FlameScope["baseline"]): FlameScope {
   const { b0, b1 } = state.value;
-  const base = b0 !== null && b1 !== null ? { since: b0, until: b1 } : null;
   const { since, until, cpus, filters: chosen } = of;
+  const there = { since: since + shift.value, until: until + shift.value };
+  const picked = b0 !== null && b1 !== null ? { since: b0, until: b1 } : null;
+  const base = baseline === "other" ? there : picked;
   return { since, until, cpus, filters: chosen, baseline: baseline === "window" && !base ? "before" : baseline, base };
 }
 

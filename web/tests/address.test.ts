@@ -24,6 +24,7 @@ const full: PageState = {
   baseline: "window",
   b0: 1_699_999_000_000,
   b1: 1_699_999_060_000,
+  shift: -3_600_000,
   comm: "python3.11",
   pid: "4711",
   container: "9f2a",

@@ -53,13 +53,13 @@ const MOVING_MS = 60;
 export function useCells<Value>(
   request: string | null,
   read: (plan: Plan, signal: AbortSignal) => Promise<Value>,
-  options: { least?: number; perPixel?: number; delayMs?: number; over?: Span | null } = {},
+  options: { least?: number; perPixel?: number; delayMs?: number; over?: Span | null; whole?: Span } = {},
 ): Resource<Value> {
   const before = useRef<Plan | null>(null);
   const answered = useRef(false);
   const latest = useRef(request);
   const span = options.over === undefined ? view.value : options.over;
-  const whole = extent.value;
+  const whole = options.whole ?? extent.value;
   let plan: Plan | null = null;
   if (span && whole && plotWidth.value > 0 && request !== null) {
     const width = Math.floor(plotWidth.value * (options.perPixel ?? 1));

@@ -4,6 +4,7 @@ import { announce } from "../a11y";
 import { useShortcuts } from "../keyboard";
 import { savePicture } from "../panels/export";
 import { change, pickingBase, pointedAt, select, state, undo, view } from "../state";
+import { CompareLanes } from "./compare";
 import { Heatmap } from "./heatmap";
 import { IncidentLane } from "./incidents";
 import { LaneSwitch, LineLanes } from "./lanes";
@@ -94,6 +95,7 @@ export function Timeline(): JSX.Element {
         <Ruler />
         <Heatmap />
         <Tracks />
+        <CompareLanes />
         <EventLane />
         <LineLanes />
         <Cursor />

@@ -5,7 +5,7 @@ import { BASELINES, isFiltered } from "../../address";
 import { api, flameQuery, type Baseline } from "../../api";
 import { range } from "../../format";
 import { Placeholder, useResource } from "../../resource";
-import { change, flameScope, pickingBase, state, type Analysed } from "../../state";
+import { change, flameScope, otherRecording, pickingBase, state, type Analysed } from "../../state";
 import type { Flame } from "../../types";
 import { ExportMenu } from "../export";
 import type { Panel, PanelProps } from "../panel";
@@ -19,6 +19,7 @@ const BASELINE_LABELS: Record<Baseline, string> = {
   before: "the same cores, before",
   others: "the other cores, at the same time",
   window: "another time",
+  other: "the other recording",
 };
 
 function FlameBody({ of }: PanelProps): JSX.Element {
@@ -86,7 +87,7 @@ function BaselineLine({ of }: { of: Analysed }): JSX.Element {
             else pickingBase.value = false;
           }}
         >
-          {BASELINES.filter((each) => each !== "none").map((each) => (
+          {BASELINES.filter((each) => each !== "none" && (each !== "other" || otherRecording.value)).map((each) => (
             <option key={each} value={each}>
               {BASELINE_LABELS[each]}
             </option>
