@@ -60,7 +60,7 @@ from exhume.present.zombies_view import PinPattern
 from exhume.remedy.ledger import Entry, Fix, FixState, Shelf
 from exhume.store.read.events import EventView
 from exhume.store.read.health import State
-from exhume.store.read.recording import RecordingInfo, SelfCost
+from exhume.store.read.recording import CostOfSource, RecordingInfo, SelfCost
 
 TARGET = Path(__file__).resolve().parents[1] / "src/exhume/present/json_schemas"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -240,7 +240,7 @@ def _of_checkup() -> dict[str, Any]:
 
 
 def _of_info() -> dict[str, Any]:
-    types = Types(info._SHAPES, {SelfCost: {"rss_bytes_max": int}})
+    types = Types(info._SHAPES, {SelfCost: {"rss_bytes_max": int}, CostOfSource: {"reason": (str, None)}})
     record = {**types.fields(RecordingFacts), "live": bool, "sealed": bool, **types.fields(RecordingInfo)}
     return _document(types, info.JSON_VERSION, record)
 

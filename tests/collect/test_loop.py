@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import re
+import time
 
 import numpy as np
 import pytest
@@ -237,6 +238,27 @@ def test_it_accounts_for_itself() -> None:
     assert (summary.samples, summary.rate_hz, summary.written_bytes) == (33, 97, 2000)
     assert summary.peak_rss_bytes >= max(row["rss_kb"] for row in rows) * 1024
     assert (summary.since, summary.until) == (WALL, WALL + 3 * NANOS)
+
+
+def test_it_accounts_for_each_source() -> None:
+    def busy(tick: Tick):
+        until = time.thread_time_ns() + 2_000_000
+        while time.thread_time_ns() < until:
+            pass
+        return {}
+
+    made = FakeRecorder(FakeSource("busy", busy), FakeSource("idle"), sampler=FakeSampler())
+    made.run(25)
+    rows = made.sink.rows("source_cost")
+    # Whole decades alone: what the last five ticks took is lost with them.
+    assert sorted({(row["tick"], row["time"], row["span_ms"]) for row in rows}) == [
+        (9, made.sink.ticks[0][0].start, 10_000),
+        (19, made.sink.ticks[10][0].start, 10_000),
+    ]
+    spent = {name: [row["cpu_us"] for row in rows if row["source"] == name] for name in {row["source"] for row in rows}}
+    assert spent.keys() >= {"busy", "idle", "stacks", "loop", "store", "background", "children", "symbols"}
+    assert all(20_000 <= each < 60_000 for each in spent["busy"])
+    assert all(each < 10_000 for each in spent["idle"] + spent["stacks"])
 
 
 def test_the_peak_of_memory_counts_what_is_held_within_a_tick() -> None:

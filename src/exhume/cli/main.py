@@ -51,7 +51,9 @@ COMMANDS = {
         "Show this node live, by the rows of its recorder.",
         ("exhume top", "exhume top --sort wait --filter kubelet", "exhume top --json"),
     ),
-    "info": Command("Show what a recording holds, lost and cost.", ("exhume info", "exhume info --json")),
+    "info": Command(
+        "Show what a recording holds, lost and cost.", ("exhume info", "exhume info --cost", "exhume info --json")
+    ),
     "health": Command(
         "Say whether the recorder works, for probes.",
         ("exhume health", "exhume health --json", "exhume health --allow-losses --late-after 30s"),

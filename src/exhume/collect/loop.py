@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from exhume.collect.budget import Budget, OwnCost
+from exhume.collect.budget import Budget, OwnCost, SourceCosts
 from exhume.collect.incidents import IncidentMarks
 from exhume.collect.source import NOTHING, LossySource, Source, TickRows
 from exhume.collect.source_set import Sources
@@ -97,6 +97,7 @@ class Recorder:
         self._marks = IncidentMarks()
         self._budget = Budget(options.cpu_budget, options.rate_hz)
         self._cost = OwnCost(self._clock)
+        self._source_costs = SourceCosts()
         self._paused: dict[str, int] = {}
         self._carried: list[Losses] = []
 
@@ -153,6 +154,8 @@ class Recorder:
         if tick.nanos > LATE_NS:
             text = f"a tick took {tick.seconds:.1f} s instead of one"
             batch.losses.append(Losses(tick.start, "recorder", "late-tick", round(tick.seconds) - 1, text))
+        costs = self._source_costs
+        costs.lap("loop")
         for source in self._sources.in_order():
             rows, losses = self._read(source, tick)
             if source is self._sources.traced:
@@ -163,11 +166,15 @@ class Recorder:
                 losses += beyond
             batch.add(rows)
             batch.losses += losses
+            costs.lap(source.name)
         batch.add(self._marks.observe(tick, batch.given))
         samples = sum(len(columns["time_ms"]) for columns in batch.rows.get("samples", []))
         spent = self._cost.close_tick(tick, sink.written_bytes(), samples, self._sources.sampler)
         self._keep_budget(tick, spent, batch)
         batch.add({"self": to_columns("self", [spent])})
+        if by_source := costs.close_tick(tick, self._cost.parser_seconds):
+            batch.add({"source_cost": to_columns("source_cost", by_source)})
+        costs.lap("loop")
         for table, batches in batch.rows.items():
             for columns in batches:
                 sink.append(table, columns)
@@ -177,6 +184,7 @@ class Recorder:
         if sink.commit(tick) and self._sources.sampler:
             self._sources.sampler.begin_segment()
         dropped += sink.dropped_rows()
+        costs.lap("store")
         if dropped:
             # For the summary: in the recording the store counts them itself, as soon as there is room.
             text = f"{dropped} rows were dropped because the disk was full"
@@ -184,6 +192,7 @@ class Recorder:
         for observer in self._observers:
             observe = partial(observer.observe, tick, batch.rows, batch.losses)
             self._carried += self._attempt(observer.name, "observer", tick, observe, None)[1]
+            costs.lap(observer.name)
         return _summary(tick, batch, spent)
 
     def _read(self, source: Source, tick: Tick) -> tuple[TickRows, list[Losses]]:

@@ -367,6 +367,18 @@ class Self:
 
 
 @dataclass(slots=True)
+class SourceCost:
+    """CPU time that one source took over some ticks, at most ten; also what the recorder does besides: `store`, `loop`,
+    each observer, `background` (other threads), `children` (processes that ended), `symbols` (the process that reads
+    them)."""
+
+    time: I64
+    span_ms: U32
+    source: Text
+    cpu_us: U32
+
+
+@dataclass(slots=True)
 class Anchors:
     """Monotonic and wall time of the same moment."""
 
@@ -397,6 +409,7 @@ TABLES: dict[str, type] = {
     "inventory": InventorySections,
     "losses": Losses,
     "self": Self,
+    "source_cost": SourceCost,
     "anchors": Anchors,
 }
 

@@ -55,6 +55,23 @@ def test_info_tells_the_recording(tmp_path: Path) -> None:
     assert recording.self_cost(Window(*seconds(70, 71))).cpu_percent_mean == 5.0
 
 
+def test_the_cost_of_each_source_is_its_share_of_a_core(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    for index in range(90):
+        tick = tick_at(index)
+        writer.append("self", self_row(tick, 5_000))
+        if index % 10 == 9:
+            spent = {"source": ["stacks", "store"], "cpu_us": [10_000, 30_000 if index < 50 else 0]}
+            writer.append("source_cost", {"time": [tick.end - 10 * NANOS] * 2, "span_ms": [10_000] * 2, **spent})
+        writer.commit(tick)
+    writer.close()
+    costs = Recording.open(tmp_path).info().cost.sources
+    assert [(each.source, round(each.cpu_percent, 4), each.cpu_seconds) for each in costs] == [
+        ("store", round(100 * 0.15 / 90, 4), 0.15),
+        ("stacks", 0.1, 0.09),
+    ]
+
+
 def test_a_tick_that_takes_long_does_not_cost_more_than_a_core(tmp_path: Path) -> None:
     writer = recorder(tmp_path)
     for index in range(3):

@@ -6,16 +6,17 @@ from datetime import tzinfo
 from typing import Any
 
 from exhume.cli import exit_codes
-from exhume.cli.args import add_recording_options
+from exhume.cli.args import add_recording_options, option
 from exhume.cli.recording_args import RecordingView
 from exhume.cli.terminal import activity, show, suggest
 from exhume.model.clock import NANOS, Window
 from exhume.model.facts import RecordingFacts
 from exhume.model.text import count, duration, percent, size
 from exhume.model.times import format_clock, format_day, format_offset
+from exhume.present.cost_view import cost_lines, reason_of
 from exhume.present.serializer import Shape, Shapes, to_json
-from exhume.present.terminal.console import print_values
-from exhume.store.read.recording import RecordingInfo, SelfCost
+from exhume.present.terminal.console import print_lines, print_values, width_of
+from exhume.store.read.recording import CostOfSource, RecordingInfo, SelfCost
 from exhume.store.write.lock import being_recorded
 
 JSON_VERSION = 2
@@ -35,6 +36,7 @@ def info_json(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: b
 _SHAPES: Shapes = {
     RecordingFacts: Shape(omit=("page_bytes", "cpu_cgroups", "cpu_cgroup_version")),
     RecordingInfo: Shape(omit=("facts",)),
+    CostOfSource: Shape(add=lambda cost, _: {"reason": reason_of(cost)}),
     SelfCost: Shape(omit=("seconds", "rss_kb_max"), add=lambda cost, _: {"rss_bytes_max": cost.rss_kb_max * 1024}),
 }
 
@@ -85,6 +87,7 @@ def _period(span: Window, zone: tzinfo | None) -> str:
 
 def add_options(parser: ArgumentParser) -> None:
     add_recording_options(parser, window=False)
+    option(parser, "--cost", "Show what the recorder itself took of a core, by source, and why.")
 
 
 def run(options: Namespace) -> int:
@@ -96,7 +99,11 @@ def run(options: Namespace) -> int:
     show(
         options,
         lambda: info_json(found, view.zone, live=live, sealed=sealed),
-        lambda terminal: print_values(terminal, info_lines(found, view.zone, live=live, sealed=sealed)),
+        lambda terminal: (
+            print_lines(terminal, cost_lines(found.cost.sources, width_of(terminal)))
+            if options.cost
+            else print_values(terminal, info_lines(found, view.zone, live=live, sealed=sealed))
+        ),
     )
     if not options.json:
         suggest(f"exhume cores{view.dir_args}")

@@ -1,7 +1,8 @@
 """A recording as one: rows, profiles, core grids, events and gaps of a window, over all of its segments."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,18 +49,30 @@ def without_repeats(table: str, rows: pa.Table) -> pa.Table:
 # Segments from which on it pays to read them side by side.
 _MANY = 8
 # A few kilobytes in a segment: to hand them to a thread takes longer than to read them.
-_SMALL = ("anchors", "events", "losses", "self")
+_SMALL = ("anchors", "events", "losses", "self", "source_cost")
+
+
+@dataclass(frozen=True, slots=True)
+class CostOfSource:
+    """What one source took of one core, in percent of it, and in seconds of CPU."""
+
+    source: str
+    cpu_percent: float
+    cpu_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class SelfCost:
-    """The recorder's own cost: CPU in percent of one core, memory in KiB, and all the bytes that it wrote."""
+    """The recorder's own cost: CPU in percent of one core, memory in KiB, and all the bytes that it wrote. `sources`
+    has the CPU by source, the most expensive first; none in recordings of less than ten seconds, or from before they
+    were measured."""
 
     seconds: float
     cpu_percent_mean: float
     cpu_percent_max: float
     rss_kb_max: int
     written_bytes: int
+    sources: list[CostOfSource] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +368,18 @@ class Recording:
             cpu_percent_max=100 * float((used_us / taken_us).max()),
             rss_kb_max=int(rows.column("rss_kb").to_numpy().max()),
             written_bytes=int(rows.column("written_bytes").to_numpy().sum()),
+            sources=self._costs_of_sources(window),
         )
+
+    def _costs_of_sources(self, window: Window | None) -> list[CostOfSource]:
+        rows = self.read("source_cost", window)
+        # All rows of one moment are of the same ticks.
+        spans = dict(zip(rows.column("time").to_pylist(), rows.column("span_ms").to_pylist(), strict=True))
+        milliseconds = max(1, sum(spans.values()))
+        spent: Counter[str] = Counter()
+        for source, cpu_us in zip(rows.column("source").to_pylist(), rows.column("cpu_us").to_pylist(), strict=True):
+            spent[source] += cpu_us
+        return [CostOfSource(source, used / milliseconds / 10, used / 1e6) for source, used in spent.most_common()]
 
     def info(self) -> RecordingInfo:
         """The recording as a whole; looks at every file, if only at its ends."""
