@@ -26,6 +26,7 @@ from tests.collect.perf.record_builder import (
     tracepoint,
 )
 
+from exhume.collect.perf import records as records_module
 from exhume.collect.perf import rings as ring_module
 from exhume.collect.perf.records import (
     LOST_AT_MOST,
@@ -307,3 +308,42 @@ def test_the_fence_stands_between_the_head_and_the_data_and_before_the_tail(monk
 
 def test_pointers_are_as_wide_as_the_ring_assumes() -> None:
     assert ctypes.sizeof(ctypes.c_long) == 8
+
+
+def full_ring(seed: int) -> bytes:
+    """Many records, some with bodies of words that look like headers."""
+    rng = np.random.default_rng(seed)
+    parts = []
+    for _ in range(1500):
+        kind, words = int(rng.choice([3, 4, 7, 9, 10])), int(rng.integers(1, 30))
+        body = rng.integers(0, 2**63, words, dtype=np.uint64)
+        if rng.random() < 0.2:
+            sizes = rng.integers(0, 40, words, dtype=np.uint64) * np.uint64(8)
+            body = sizes << np.uint64(48) | rng.integers(0, 40, words, dtype=np.uint64)
+        parts.append(record(kind, body.tobytes()))
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_records_of_a_full_ring_are_found_as_if_walked_one_by_one(seed, monkeypatch) -> None:
+    whole = full_ring(seed)
+    broken = struct.pack("<IHH", RecordType.SAMPLE, 0, [0, 4, 12, 65528][seed % 4]) + bytes(40)
+    rings = {
+        "whole": (whole, full_ring(seed + 100)),
+        "cut": (whole[: -8 * (seed + 1)], whole),
+        "broken": (whole + broken + whole, whole),
+        "odd": (whole + b"abc", whole),
+    }
+    found = {name: walk(*parts) for name, parts in rings.items()}
+    monkeypatch.setattr(records_module, "_FEW_WORDS", 1 << 40)
+    for name, parts in rings.items():
+        walked = walk(*parts)
+        assert found[name].starts.tolist() == walked.starts.tolist(), name
+        assert found[name].damaged == walked.damaged, name
+
+
+def test_the_records_of_a_full_ring_are_found_by_the_array() -> None:
+    words = np.frombuffer(full_ring(1), np.uint64)
+    found = records_module._headers(words)
+    assert found is not None
+    assert len(found) == 1500

@@ -108,6 +108,10 @@ for _kind, _words in {
 }.items():
     _LEAST_WORDS[_kind] = _words
 _TASK_KINDS = np.array((RecordType.COMM, RecordType.EXIT, RecordType.FORK, RecordType.MMAP2), dtype=np.uint32)
+# A header has none of these bits: the kernel knows fewer than 32 types of records.
+_NO_HEADER = np.uint64(0xFFFFFFE0)
+# Of fewer words the records are found as quickly one by one.
+_FEW_WORDS = 4096
 # No ring loses more in a tick than a column of a row can hold.
 LOST_AT_MOST = 2**32 - 1
 
@@ -183,7 +187,12 @@ def walk(*parts: bytes) -> Records:
     padded = (lengths_of + 7) >> 3
     bounds = np.cumsum(padded) - padded
     ends = bounds + (lengths_of >> 3)
-    places = np.fromiter(_places(memoryview(data).cast("H"), bounds.tolist(), ends.tolist()), np.int64)
+    places = np.concatenate(
+        [
+            np.zeros(0, np.int64),
+            *(_ring_places(data, words, *ring) for ring in zip(bounds.tolist(), ends.tolist(), strict=True)),
+        ]
+    )
     sizes = np.frombuffer(data, dtype="<u2")[places + 3].astype(np.int64)
     ring = np.searchsorted(bounds, places >> 2, side="right") - 1
     impossible = (sizes < 8) | (sizes & 7 != 0) | (places * 2 + sizes > ends[ring] * 8)
@@ -208,15 +217,46 @@ def walk(*parts: bytes) -> Records:
     return Records(data, words, at[~short], types[~short], bounds, damaged)
 
 
-def _places(halves: memoryview, bounds: list[int], ends: list[int]) -> Iterator[int]:
-    """Where the records of each ring are, in 16-bit units. This is the one loop over all of them, as each one's place
-    depends on the size of the one before it: sizes are checked afterwards, by the array."""
-    for bound, end in zip(bounds, ends, strict=True):
-        at, last = bound * 4, end * 4
-        while at < last:
-            yield at
-            # None has the size 0: that ends the walk.
-            at += (halves[at + 3] >> 1) or last
+def _ring_places(data: bytes, words: U64Array, bound: int, end: int) -> I64Array:
+    """Where the records of one ring are, in 16-bit units. Sizes are checked afterwards, by the array."""
+    if end - bound > _FEW_WORDS:
+        headers = _headers(words[bound:end])
+        if headers is not None:
+            return (headers + bound) << 2
+    return np.fromiter(_places(memoryview(data).cast("H"), bound * 4, end * 4), np.int64)
+
+
+def _headers(words: U64Array) -> I64Array | None:
+    """The words of a ring that are headers of records, found by the array: those that look like one and that lie where
+    the record before ends. None where they don't cover the ring without a gap: then it is walked."""
+    alike = np.flatnonzero(words & _NO_HEADER == 0)
+    sizes = (words[alike] >> _SIZE_SHIFT).astype(np.int64)
+    alike, sizes = alike[sizes > 0], sizes[sizes > 0]
+    if not len(alike) or alike[0] != 0:
+        return None
+    ends = alike + sizes
+    apart = np.flatnonzero(alike[1:] != ends[:-1])
+    if len(apart):
+        # Words inside of a record that look like a header: few, as that takes a small number with a size above it.
+        kept = np.ones(len(alike), dtype=np.bool_)
+        following = 0
+        for place in apart.tolist():
+            if place < following:
+                continue
+            following = int(np.searchsorted(alike, ends[place]))
+            kept[place + 1 : following] = False
+        alike, ends = alike[kept], ends[kept]
+        if not np.array_equal(alike[1:], ends[:-1]):
+            return None
+    return alike if ends[-1] == len(words) else None
+
+
+def _places(halves: memoryview, at: int, last: int) -> Iterator[int]:
+    """The same one by one: each record's place depends on the size of the one before it."""
+    while at < last:
+        yield at
+        # None has the size 0: that ends the walk.
+        at += (halves[at + 3] >> 1) or last
 
 
 @dataclass(frozen=True, slots=True)
