@@ -1,11 +1,13 @@
-"""The recorder's priority, on the real kernel."""
+"""The priority and the memory of the recorder, on the real kernel."""
 
 import os
 import subprocess
+import sys
 import threading
 
 import pytest
 
+from exhume.model import process
 from exhume.model.process import raised_priority, share_priority, usual_priority
 
 NOBODY = 65534
@@ -93,3 +95,57 @@ def test_a_child_with_a_session_of_its_own_shares_the_priority():
                 child.kill()
 
     assert in_child(check) == 0
+
+
+SMAPS = b"""\
+1000-3000 r--p 00000000 fe:00 11                         /usr/lib/libone.so
+Rss:                   8 kB
+Anonymous:             0 kB
+VmFlags: rd mr mw me
+3000-9000 r-xp 00002000 fe:00 11                         /usr/lib/libone.so (deleted)
+Rss:                  12 kB
+Anonymous:             0 kB
+9000-a000 r--p 00008000 fe:00 11                         /usr/lib/libone.so
+Rss:                   4 kB
+Anonymous:             4 kB
+a000-b000 rw-p 00009000 fe:00 11                         /usr/lib/libone.so
+Rss:                   4 kB
+Anonymous:             0 kB
+b000-c000 r--s 00000000 fe:00 12                         /var/lib/shared
+Rss:                   4 kB
+Anonymous:             0 kB
+c000-d000 r-xp 00000000 fe:00 13                         /usr/lib/untouched.so
+Rss:                   0 kB
+Anonymous:             0 kB
+d000-e000 r--p 00000000 00:00 0
+Rss:                   4 kB
+Anonymous:             0 kB
+e000-f000 r-xp 00000000 00:00 0                          [vdso]
+Rss:                   4 kB
+Anonymous:             0 kB
+"""
+
+
+def test_only_unchanged_code_and_constants_are_unmapped():
+    found = list(process._clean_mappings(SMAPS.splitlines(keepends=True)))
+    assert found == [(0x1000, 0x3000, 8192), (0x3000, 0x9000, 12288)]
+
+
+def test_a_process_goes_on_after_its_clean_pages_were_unmapped():
+    program = """
+import numpy, zlib
+from pathlib import Path
+from exhume.model.process import unmap_clean_pages
+
+def resident():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if "RssFile" in line).split()[1])
+
+before, freed = resident(), unmap_clean_pages()
+after = resident()
+print(before - after, freed // 1024, int(numpy.sort(numpy.arange(5)[::-1]).sum()), len(zlib.compress(bytes(99))) < 99)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    fell, freed, total, works = ran.stdout.split()
+    assert int(fell) > 4000 and int(freed) >= int(fell)
+    assert (total, works) == ("10", "True")

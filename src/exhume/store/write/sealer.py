@@ -12,7 +12,7 @@ import pyarrow as pa
 from exhume.model.clock import Tick
 from exhume.model.errors import RecordingError
 from exhume.model.ownership import Access
-from exhume.model.process import give_back
+from exhume.model.process import give_back, unmap_clean_pages
 from exhume.model.tables import TABLES
 from exhume.store.format.names import LIVE_DIRECTORY, LIVE_SUFFIX, SegmentName
 from exhume.store.format.schema import DISK_FULL, UnreadableFile
@@ -88,6 +88,7 @@ class Sealer:
         self._losses: list[StoreLoss] = []
         self.live_bytes = 0
         self._synced = ""
+        self._started = False
         self.discarded_rows = 0
         self._reserve = Reserve(recording / LIVE_DIRECTORY)
         self._reserve.make()
@@ -156,6 +157,7 @@ class Sealer:
                     self._process.close()
                     self._process = None
                 give_back()
+                unmap_clean_pages()
         except OSError as error:
             self._failure = cannot_write(self._recording, error)
         finally:
@@ -178,7 +180,14 @@ class Sealer:
                         return None
                     self._active = self._waiting.popleft()
                     return self._active
+            self._settle_start()
             self._sync_live()
+
+    def _settle_start(self) -> None:
+        """Once, when the recorder has started: most of what it loaded is not needed again."""
+        if not self._started:
+            self._started = True
+            unmap_clean_pages()
 
     def _sync_live(self) -> None:
         """Bring what was recorded since to the disk: outside of the lock, since no tick may wait for a disk. One that
