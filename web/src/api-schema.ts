@@ -285,8 +285,8 @@ export interface FlameReport {
 }
 
 /**
- * A tree of frames, parents first; node 0 is everything. `base_weight` is empty without a baseline. `dropped` counts
- * frames that are too thin to be drawn; their time is their parents' own.
+ * A tree of frames, parents first; node 0 is everything. `base_weight` and `base_own` are empty without a baseline.
+ * `dropped` counts frames that are too thin to be drawn; their time is part of their parents' weight, not of their own.
  */
 export interface FlameShape {
   since: number;
@@ -305,8 +305,10 @@ export interface FlameShape {
   label: number[];
   parent: number[];
   weight: number[];
+  own: number[];
   samples_of: number[];
   base_weight: number[];
+  base_own: number[];
   state: number[];
   dropped: number;
   changes: string[];
@@ -467,10 +469,17 @@ export interface KindCount {
   count: number;
 }
 
+/**
+ * What frames are called. `own` and `total` are microseconds of CPU time in the function itself and with what it
+ * called, in all its places (those that are dropped included), `base_own` that of the baseline in itself.
+ */
 export interface Labels {
   name: string[];
   module: string[];
   kind: string[];
+  own: number[];
+  total: number[];
+  base_own: number[];
 }
 
 export interface LaneShape {

@@ -39,6 +39,17 @@ export function flameOf(stacks: Record<string, number>, base?: Record<string, nu
   };
   for (const [stack, value] of Object.entries(stacks)) add(stack, value, weight);
   for (const [stack, value] of Object.entries(base ?? {})) add(stack, value, baseWeight);
+  const own = ownOf(parent, weight);
+  const baseOwn = ownOf(parent, baseWeight);
+  const byLabel = (values: number[]): number[] => {
+    const sums = names.map(() => 0);
+    values.forEach((value, i) => (sums[label[i]] += value));
+    return sums;
+  };
+  const calledByItself = (node: number): boolean => {
+    for (let at = parent[node]; at !== 0; at = parent[at]) if (label[at] === label[node]) return true;
+    return false;
+  };
   return {
     since: 0,
     until: 1000,
@@ -51,17 +62,32 @@ export function flameOf(stacks: Record<string, number>, base?: Record<string, nu
     base_weight_us: baseWeight[0],
     blind_spots: [],
     differential: base !== undefined,
-    labels: { name: names, module: names.map(() => ""), kind: kinds },
+    labels: {
+      name: names,
+      module: names.map(() => ""),
+      kind: kinds,
+      own: byLabel(own),
+      total: byLabel(weight.map((value, i) => (calledByItself(i) ? 0 : value))),
+      base_own: base ? byLabel(baseOwn) : [],
+    },
     label,
     parent,
     weight,
+    own,
     samples_of: weight,
     base_weight: base ? baseWeight : [],
+    base_own: base ? baseOwn : [],
     state,
     states: ["", "system", "user"],
     dropped: 0,
     changes: [],
   };
+}
+
+function ownOf(parent: number[], sums: number[]): number[] {
+  const own = [...sums];
+  for (let i = 1; i < sums.length; i++) own[parent[i]] -= sums[i];
+  return own;
 }
 
 /** A tree of exactly so many nodes, wide and deep as those of real nodes are. */

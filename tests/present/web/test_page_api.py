@@ -187,6 +187,28 @@ def test_thin_frames_are_counted_and_their_time_stays(client, around):
     assert thin["dropped"] == len(whole["label"]) - len(thin["label"]) > 0
     assert thin["weight"][0] == whole["weight"][0]
     assert all(weight >= 0.2 * thin["weight"][0] for weight in thin["weight"])
+    # What is dropped is nobody's own: self times are those of the whole, of each node and of each function.
+    own = dict(zip(node_paths(whole), whole["own"], strict=True))
+    assert [own[path] for path in node_paths(thin)] == thin["own"]
+    assert sum(whole["own"]) == whole["weight_us"] == sum(whole["labels"]["own"])
+    labels = label_times(whole)
+    assert {name: labels[name] for name in label_times(thin)} == label_times(thin)
+    assert sum(thin["labels"]["own"]) > 0.95 * thin["weight_us"] > sum(thin["own"])
+
+
+def node_paths(body: dict) -> list[tuple[str, ...]]:
+    """Each node by the names that lead to it."""
+    paths: list[tuple[str, ...]] = []
+    for label, parent in zip(body["label"], body["parent"], strict=True):
+        names = (body["labels"]["kind"][label], body["labels"]["module"][label], body["labels"]["name"][label])
+        paths.append((*paths[parent], *names) if paths else ())
+    return paths
+
+
+def label_times(body: dict) -> dict[tuple[str, str, str], tuple[int, int]]:
+    labels = body["labels"]
+    names = zip(labels["kind"], labels["module"], labels["name"], strict=True)
+    return dict(zip(names, zip(labels["own"], labels["total"], strict=True), strict=True))
 
 
 @pytest.mark.parametrize("baseline", ["before", "others"])

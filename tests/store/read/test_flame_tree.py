@@ -52,6 +52,24 @@ def test_every_node_has_the_weight_of_the_stacks_that_pass_through_it(stacks):
 
 
 @settings(deadline=None)
+@given(rows)
+def test_a_function_has_the_time_of_all_its_places_and_counts_once_where_it_calls_itself(stacks):
+    tree = build_tree(profile(stacks, weight_us=7))
+    own, total = Counter(), Counter()
+    for path, count in stacks.items():
+        # The thread is no function, whatever its name.
+        frames = ["thread " + path[0], *path[1:]]
+        own[frames[-1]] += 7 * count
+        total.update(dict.fromkeys(frames, 7 * count))
+    prefix = {"kernel": "k:", "jit": "j:", "comm": "thread "}
+    names = [prefix.get(kind, "") + name for kind, name in zip(tree.labels.kinds, tree.labels.names, strict=True)]
+    functions = tree.functions
+    assert {name: int(value) for name, value in zip(names[1:], functions.own[1:], strict=True) if value} == own
+    assert dict(zip(names[1:], functions.total[1:].tolist(), strict=True)) == total
+    assert functions.base_own.sum() == 0
+
+
+@settings(deadline=None)
 @given(rows, rows)
 def test_a_difference_covers_every_frame_of_either_side(current, baseline):
     tree = build_tree(profile(current), profile(baseline, weight_us=333))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -14,6 +15,7 @@ from exhume.model.clock import MILLIS, Window
 from exhume.model.errors import ExhumeError
 from exhume.present.events_view import visible
 from exhume.present.flame import FlameCaption, largest_changes, shown_name
+from exhume.present.web.schemas import Labels as FlameLabels
 from exhume.store.read.flame_tree import NODE_STATES, FlameTree, Ints, Labels
 
 Kind = Literal["flame", "diagnosis", "verify", "compare"]
@@ -68,22 +70,23 @@ def flame_data(
     tree: FlameTree, caption: FlameCaption, window: Window = _NO_WINDOW, base: Window | None = None
 ) -> dict[str, Any]:
     """A `FlameShape` for a report."""
-    shown = tree
+    kept = np.ones(len(tree), np.bool_)
     if len(tree) > MAX_FRAMES:
         # A child is never wider than its parent, so cutting by width leaves no orphans; ties stay out.
-        shown = only(tree, tree.width > np.partition(tree.width, -MAX_FRAMES)[-MAX_FRAMES])
+        kept = tree.width > np.partition(tree.width, -MAX_FRAMES)[-MAX_FRAMES]
+    shown = thin_out(tree, kept)
     labels = shown.labels
     return {
-        **flame_fields(shown, window, base),
-        **{name: values.tolist() for name, values in flame_columns(shown).items()},
+        **flame_fields(shown.tree, window, base),
+        **{name: values.tolist() for name, values in shown.columns.items()},
         "baseline": caption.baseline,
         "blind_spots": [visible(each) for each in caption.blind_spots],
         "labels": {
-            "name": [visible(shown_name(name)) for name in labels.names],
-            "module": [visible(module) for module in labels.modules],
-            "kind": labels.kinds,
+            **labels,
+            "name": [visible(shown_name(name)) for name in labels["name"]],
+            "module": [visible(module) for module in labels["module"]],
         },
-        "dropped": len(tree) - len(shown),
+        "dropped": len(tree) - len(shown.tree),
         "changes": [visible(each) for each in largest_changes(tree, 5)],
     }
 
@@ -104,25 +107,58 @@ def flame_fields(tree: FlameTree, window: Window, base: Window | None) -> dict[s
     }
 
 
-def flame_columns(tree: FlameTree) -> dict[str, Ints]:
-    """The columns of a `FlameShape`, parents first."""
-    return {
-        "label": tree.label,
-        "parent": tree.parent,
-        "weight": tree.weight,
-        "samples_of": tree.samples,
-        "base_weight": tree.base_weight if tree.differential else tree.base_weight[:0],
-        "state": tree.state,
+# A function of which every place is dropped is still named where it has so much of the time in itself.
+_NAMED_SHARE = 1 / 2000
+
+
+@dataclass(frozen=True, slots=True)
+class ThinnedTree:
+    """A tree without its thin frames, and the columns and labels of its `FlameShape`. What is in a frame itself, and
+    the times of functions, are those of the whole: what is dropped is not added to what called it."""
+
+    tree: FlameTree
+    columns: dict[str, Ints]
+    labels: FlameLabels
+
+
+def thin_out(tree: FlameTree, kept: npt.NDArray[np.bool_]) -> ThinnedTree:
+    """The tree of these nodes, whose parents are among them."""
+    times, whole, base = tree.functions, max(1, int(tree.weight[0])), max(1, int(tree.base_weight[0]))
+    named = (times.own / whole >= _NAMED_SHARE) | (times.base_own / base >= _NAMED_SHARE)
+    named[tree.label[kept]] = True
+    shown = only(tree, kept, named)
+    both = slice(None) if tree.differential else slice(0)
+    columns = {
+        "label": shown.label,
+        "parent": shown.parent,
+        "weight": shown.weight,
+        "own": tree.self_weight[kept],
+        "samples_of": shown.samples,
+        "base_weight": shown.base_weight[both],
+        "base_own": tree.self_base_weight[kept][both],
+        "state": shown.state,
     }
+    labels: FlameLabels = {
+        "name": shown.labels.names,
+        "module": shown.labels.modules,
+        "kind": shown.labels.kinds,
+        "own": times.own[named].tolist(),
+        "total": times.total[named].tolist(),
+        "base_own": times.base_own[named][both].tolist(),
+    }
+    return ThinnedTree(shown, columns, labels)
 
 
-def only(tree: FlameTree, kept: npt.NDArray[np.bool_]) -> FlameTree:
-    """The tree of these nodes, whose parents are among them; labels that nothing refers to go too."""
-    labels, label = np.unique(tree.label[kept], return_inverse=True)
+def only(tree: FlameTree, kept: npt.NDArray[np.bool_], named: npt.NDArray[np.bool_] | None = None) -> FlameTree:
+    """The tree of these nodes, whose parents are among them, with these labels: by default those that are left."""
+    if named is None:
+        named = np.zeros(len(tree.labels.names), np.bool_)
+        named[tree.label[kept]] = True
+    labels, label = np.flatnonzero(named), (np.cumsum(named) - 1)[tree.label[kept]]
     of_labels = (tree.labels.names, tree.labels.modules, tree.labels.kinds)
     return FlameTree(
         Labels(*([values[i] for i in labels.tolist()] for values in of_labels)),
-        label.astype(np.int64),
+        label,
         (np.cumsum(kept) - 1)[tree.parent[kept]],
         tree.depth[kept],
         tree.weight[kept],

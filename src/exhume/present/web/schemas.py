@@ -217,14 +217,21 @@ class IncidentsShape(TypedDict):
 
 
 class Labels(TypedDict):
+    """What frames are called. `own` and `total` are microseconds of CPU time in the function itself and with what it
+    called, in all its places (those that are dropped included), `base_own` that of the baseline in itself."""
+
     name: list[str]
     module: list[str]
     kind: list[str]
+    own: list[int]
+    total: list[int]
+    base_own: list[int]
 
 
 class FlameShape(Span):
-    """A tree of frames, parents first; node 0 is everything. `base_weight` is empty without a baseline. `dropped`
-    counts frames that are too thin to be drawn; their time is their parents' own."""
+    """A tree of frames, parents first; node 0 is everything. `base_weight` and `base_own` are empty without a baseline.
+    `dropped` counts frames that are too thin to be drawn; their time is part of their parents' weight, not of their
+    own."""
 
     base_since: int | None
     base_until: int | None
@@ -240,8 +247,10 @@ class FlameShape(Span):
     label: list[int]
     parent: list[int]
     weight: list[int]
+    own: list[int]
     samples_of: list[int]
     base_weight: list[int]
+    base_own: list[int]
     state: list[int]
     dropped: int
     changes: list[str]

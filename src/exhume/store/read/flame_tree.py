@@ -32,6 +32,16 @@ class Labels:
     kinds: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionTimes:
+    """Microseconds of CPU time by label: in a function itself, and with what it called (one that calls itself counts
+    once); of the baseline, in itself."""
+
+    own: Ints
+    total: Ints
+    base_own: Ints
+
+
 @dataclass(frozen=True)
 class FlameTree:
     """Nodes level by level, parents before children; node 0 is the whole. Weights are microseconds of CPU time and
@@ -136,6 +146,32 @@ class FlameTree:
             inside[start:stop] |= inside[self.parent[start:stop]]
         states[inside & kernel] = softirq
         return states
+
+    @cached_property
+    def functions(self) -> FunctionTimes:
+        """Time by function, over all its places."""
+        labels = len(self.labels.names)
+        outermost = self._outermost()
+        return FunctionTimes(
+            _add_up(self.label, self.self_weight, labels),
+            _add_up(self.label[outermost], self.weight[outermost], labels),
+            _add_up(self.label, self.self_base_weight, labels),
+        )
+
+    def _outermost(self) -> npt.NDArray[np.bool_]:
+        """The nodes that no node of the same function is above."""
+        found = np.ones(len(self), np.bool_)
+        # Only what is also further out may call itself: of most functions nothing is looked at.
+        least = np.full(len(self.labels.names), len(self.levels), np.int64)
+        np.minimum.at(least, self.label, self.depth)
+        left = np.flatnonzero(least[self.label] < self.depth)
+        above = self.parent[left]
+        while left.size:
+            same = self.label[above] == self.label[left]
+            found[left[same]] = False
+            further = ~same & (self.depth[above] > least[self.label[left]])
+            left, above = left[further], self.parent[above[further]]
+        return found
 
     def name(self, node: int) -> str:
         return self.labels.names[int(self.label[node])]

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.times import format_moment
 from exhume.present.flame import FlameCaption, largest_changes
-from exhume.present.html.flame import flame_columns, flame_fields, flame_report, only
+from exhume.present.html.flame import flame_fields, flame_report, only, thin_out
 from exhume.present.web.handle import BoundQuery, RecordingHandle, ms
 from exhume.present.web.params import (
     MAX_CORES,
@@ -63,19 +63,20 @@ def flame(handle: RecordingHandle, params: FlameParams) -> Reply:
     # A child is never wider than its parent, so what is kept hangs together.
     kept = whole.width >= params.least
     kept[0] = True
-    tree = only(whole, kept)
+    thinned = thin_out(whole, kept)
+    tree = thinned.tree
     spots = [*sides.current.blind_spots, *(sides.reference.blind_spots if sides.reference else [])]
     fields = {
         **flame_fields(tree, query.window, sides.base),
         "baseline": sides.label,
         "blind_spots": list(dict.fromkeys(spots)),
-        "labels": {"name": tree.labels.names, "module": tree.labels.modules, "kind": tree.labels.kinds},
+        "labels": thinned.labels,
         "dropped": len(whole) - len(tree),
-        "changes": largest_changes(tree, 5),
+        "changes": largest_changes(whole, 5),
     }
     parts = [json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")[:-1]]
     # Arrow formats integers several times as fast as the json module.
-    for name, values in flame_columns(tree).items():
+    for name, values in thinned.columns.items():
         texts = pa.array(values).cast(pa.string())
         joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), _COMMA)[0]
         parts += [b',"', name.encode(), b'":[', joined.as_buffer().to_pybytes(), b"]"]
