@@ -37,6 +37,10 @@ export const BASELINES = ["none", "before", "others", "window", "other"] as cons
 export const COLOURS = ["state", "module", "difference"] as const;
 export const ORDERS = ["number", "worst"] as const;
 export type FlameColour = (typeof COLOURS)[number];
+export const GROUPINGS = ["program", "process", "container", "pod"] as const;
+export type Grouping = (typeof GROUPINGS)[number];
+export const GRAPHS = ["stacks", "inverted", "sandwich"] as const;
+export type Graph = (typeof GRAPHS)[number];
 
 export interface PageState {
   /** The view: fixed by since and until, or the last so many milliseconds, or (all null) everything there is. */
@@ -79,8 +83,12 @@ export interface PageState {
   pod: string;
   stack: string;
   kind: Filters["kind"];
-  /** The flame graph: frames from the outermost to the one that fills the width. */
+  /** The flame graph: frames from the outermost to the one that fills the width; where callers hang below, of those. */
   root: string[];
+  callerRoot: string[];
+  graph: Graph;
+  /** The function whose places are outlined, and that a sandwich is of. */
+  frame: FrameName | null;
   search: string;
   hide: string[];
   /** Flames grow upwards; else icicles hang down. */
@@ -147,6 +155,9 @@ const FIELDS: Fields<PageState> = {
   stack: text,
   kind: choice<Filters["kind"]>("", ["", "kernel", "user"]),
   root: parts,
+  callerRoot: parts,
+  graph: choice<Graph>("stacks", GRAPHS),
+  frame,
   search: text,
   hide: parts,
   up: flag(false),

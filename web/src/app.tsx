@@ -34,8 +34,9 @@ export function App(): JSX.Element {
         <p class="muted">
           In the heatmap and the sub-second view (Tab to them): arrows move a cell, Shift and arrows widen, Enter
           selects, Escape leaves. In the flame graph: arrows go along the stack and the row, Enter zooms, Backspace
-          zooms out, m opens the menu; f zooms to a frame, h hides it, w paints when it ran, c copies its stack, o
-          filters by it.
+          zooms out, m opens the menu; f zooms to a frame, s shows its callers and callees, e outlines all its places, h
+          hides it, w paints when it ran, c copies its stack, o filters by it; t shows stacks, i the inverted tree. In
+          the search box Enter goes to the next match, Shift and Enter to the previous.
         </p>
         <p class="muted">
           With the mouse: drag selects time × cores, click selects one cell, Ctrl and the wheel zooms, Shift and

@@ -125,14 +125,15 @@ export function change(patch: Partial<PageState>, how: "push" | "replace" = "pus
 
 export function select(span: Span | null, cpus: number[] | null): void {
   if (span === null) {
-    change({ s0: null, s1: null, cpus: null, root: [], d0: null, d1: null });
+    change({ s0: null, s1: null, cpus: null, root: [], callerRoot: [], d0: null, d1: null });
     return;
   }
   // Selecting stops following: what is selected stays where it is.
   const shown = following.peek() ? view.peek() : null;
   const held = shown && { since: shown.since, until: shown.until, last: null };
   // Another selection is another question: a diagnosis that was pinned to its evidence goes.
-  change({ ...held, s0: Math.round(span.since), s1: Math.round(span.until), cpus, root: [], d0: null, d1: null });
+  const [s0, s1] = [Math.round(span.since), Math.round(span.until)];
+  change({ ...held, s0, s1, cpus, root: [], callerRoot: [], d0: null, d1: null });
 }
 
 /** Compare the selection with this time. */

@@ -67,7 +67,7 @@ describe("hiding", () => {
   it("counts a hidden frame below another hidden one once", () => {
     const model = modelOf(flameOf(STACKS), ["vfs_read", "lru_pages"]);
     expect(widthOf(model, "kubelet", "main", "gc")).toBeCloseTo(10 / 30);
-    expect(search(model, "lru_pages")?.nodes).toBe(0);
+    expect(search(model, "lru_pages")?.nodes).toHaveLength(0);
   });
 
   it("hides everywhere that the name is", () => {
@@ -114,8 +114,9 @@ describe("the path of a zoom", () => {
 
 describe("searching", () => {
   it("counts nested matches once", () => {
-    const found = search(modelOf(flameOf(STACKS)), "read|lru")!;
-    expect(found.nodes).toBe(3);
+    const model = modelOf(flameOf(STACKS));
+    const found = search(model, "read|lru")!;
+    expect(Array.from(found.nodes, (node) => nameOf(model, node))).toEqual(["read", "vfs_read", "lru_pages"]);
     expect(found.share).toBeCloseTo(0.7);
   });
 
@@ -124,7 +125,7 @@ describe("searching", () => {
     const main = nodeAt(model, ["kubelet", "main"]);
     expect(search(model, "lru|write", main)!.zoomed).toBeCloseTo(60 / 80);
     expect(search(model, "kubelet", main)!.zoomed).toBe(1);
-    expect(search(model, "write", main)).toMatchObject({ nodes: 1, share: 0.2, zoomed: 0, before: null });
+    expect(search(model, "write", main)).toMatchObject({ share: 0.2, zoomed: 0, before: null });
   });
 
   it("adds up matches next to each other", () => {
@@ -136,7 +137,7 @@ describe("searching", () => {
     const model = modelOf(flameOf({ "a;std::vector<(int": 1, "a;b": 3 }));
     expect(search(model, "vector<(")!.share).toBeCloseTo(0.25);
     expect(search(model, "")).toBeNull();
-    expect(search(model, "no-such-frame")).toMatchObject({ nodes: 0, share: 0 });
+    expect(search(model, "no-such-frame")).toMatchObject({ nodes: new Int32Array(), share: 0 });
   });
 });
 

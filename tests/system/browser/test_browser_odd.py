@@ -117,6 +117,7 @@ def test_names_that_bite_are_only_names(in_berlin: Page):
     in_berlin.get_by_role("tab", name="Flame").click()
     in_berlin.get_by_text("Top functions").click()
     in_berlin.get_by_test_id("flame").get_by_role("button", name=BITE).click()
+    in_berlin.get_by_test_id("function").get_by_role("button", name="When did this run?").click()
     expect(in_berlin.get_by_test_id("painted")).to_contain_text(BITE)
     link = address_of(in_berlin)
     in_berlin.goto("about:blank")

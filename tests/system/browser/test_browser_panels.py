@@ -12,32 +12,13 @@ from tests.diagnose.scenes import Scene
 from tests.diagnose.scenes import at as scene_time
 from tests.system.browser.canvas import Spot, box, colour, drag, filter_by, orange, state, until, wait_for_state
 from tests.system.browser.conftest import drawn
+from tests.system.browser.flame import frame_spot, name_under, open_menu, row_of
 from tests.system.browser.idle import PATIENCE_S, at_rest
 from tests.system.browser.odd_recordings import few_seconds_of_long
 
 from exhume.model.clock import MILLIS
 
 pytestmark = pytest.mark.slow
-ROW = 18
-
-
-def frame_spot(page: Page, row: int, share: float = 0.3) -> Spot:
-    """A place in a row of the flame graph (icicles: the first row is the whole)."""
-    drawing = box(page, "flame-canvas")
-    return Spot(drawing["x"] + share * drawing["width"], drawing["y"] + row * ROW + ROW / 2)
-
-
-def name_under(page: Page, at: Spot) -> str:
-    page.mouse.move(at.x, at.y)
-    return page.get_by_test_id("flame-tip").locator("strong").inner_text()
-
-
-def row_of(page: Page, name: str) -> int:
-    top = frame_spot(page, 0)
-    for row in range(2, 40):
-        if name_under(page, Spot(top.x, top.y + row * ROW)) == name:
-            return row
-    raise AssertionError(f"{name} is not drawn")
 
 
 def test_the_tooltip_of_a_frame(at_incident: Page, incident):
@@ -91,12 +72,6 @@ def test_colour_by_module(at_incident: Page, incident):
     at_incident.get_by_test_id("colour").select_option("module")
     wait_for_state(at_incident, "colour=module")
     until(at_incident, lambda: colour(at_incident, "flame-canvas", place) != before)
-
-
-def open_menu(page: Page, row: int) -> None:
-    at = frame_spot(page, row)
-    page.mouse.click(at.x, at.y, button="right")
-    expect(page.get_by_role("menu")).to_be_visible()
 
 
 def test_the_menu_hides_a_frame(at_incident: Page, incident):
@@ -201,15 +176,6 @@ def test_sub_second_offsets_and_selecting_in_them(at_incident: Page):
     after = wait_for_state(at_incident, f"!s0={before['s0']}")
     assert int(before["s0"]) < int(after["s0"]) < int(after["s1"]) < int(before["s1"])
     assert after["cpus"] == before["cpus"]
-
-
-def test_who_ran_with_their_cores(at_incident: Page, incident):
-    at_incident.get_by_role("tab", name="Processes").click()
-    first = at_incident.get_by_test_id("processes").get_by_role("table").last.locator("tbody tr").first
-    expect(first).to_contain_text(incident.comm)
-    expect(first).to_contain_text(f"{incident.cpu}: 100 %")
-    first.get_by_role("button").click()
-    wait_for_state(at_incident, f"comm={incident.comm}")
 
 
 def test_interrupts_of_the_view_and_of_one_core(new_page, served, tmp_path):

@@ -77,7 +77,7 @@ def test_search_zoom_and_functions(open_report):
     assert root(page) == "python3"
     page.keyboard.press("Backspace")
     assert root(page) == "all"
-    page.keyboard.press("ArrowDown")
+    # The keyboard stands where the mouse clicked.
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     assert root(page) == "main"
@@ -94,11 +94,22 @@ def test_hide_and_tooltip(open_report):
     canvas.click(button="right", position={"x": 20, "y": 1.5 * ROW})
     # What needs a timeline or a server is not offered.
     titles = [each.split("\n")[0].strip() for each in page.get_by_role("menuitem").all_inner_texts()]
-    assert len(titles) == 3
+    assert not {"When did this run?", "Filter everything by this frame"} & set(titles)
+    assert {"Zoom to this frame", "Callers and callees", "Copy the stack", "Show the inverted tree"} <= set(titles)
     page.get_by_role("menuitem", name="Hide").click()
     expect(page.get_by_test_id("flame-summary")).to_contain_text("30 samples")
     page.get_by_test_id("unhide").click()
     expect(page.get_by_test_id("flame-summary")).to_contain_text("100 samples")
+
+
+def test_callers_and_callees_in_a_report(open_report):
+    page = open_report(flame_report(build_tree(profile(STACKS)), CAPTION))
+    page.get_by_test_id("graph-sandwich").click()
+    page.get_by_role("button", name="read", exact=True).click()
+    expect(page.get_by_test_id("callers-canvas")).to_be_visible()
+    assert root(page) == "read"
+    # It calls itself: counted once.
+    expect(page.get_by_test_id("function")).to_contain_text("total 70 %, self 10 % of the time")
 
 
 def test_a_difference_shows_both_sides(open_report):

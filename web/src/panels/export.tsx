@@ -14,7 +14,9 @@ const FILES = [
 ] as const;
 
 export function ExportMenu({ scope }: { scope: FlameScope }): JSX.Element {
-  const { root, hide } = state.value;
+  const { root: zoomed, hide, graph } = state.value;
+  // Files have the stacks: in another tree the zoom leads elsewhere.
+  const root = graph === "stacks" ? zoomed : [];
   const menu = useRef<HTMLDetailsElement>(null);
   const close = (): void => menu.current?.removeAttribute("open");
   return (
@@ -24,7 +26,7 @@ export function ExportMenu({ scope }: { scope: FlameScope }): JSX.Element {
         <button
           type="button"
           onClick={() => {
-            savePicture(document.querySelector<HTMLCanvasElement>(".panel canvas"));
+            savePicture(stacked([...document.querySelectorAll<HTMLCanvasElement>(".panel canvas")]));
             close();
           }}
         >
@@ -38,6 +40,21 @@ export function ExportMenu({ scope }: { scope: FlameScope }): JSX.Element {
       </div>
     </details>
   );
+}
+
+/** Drawings below each other, as one: a sandwich has two. */
+function stacked(drawings: readonly HTMLCanvasElement[]): HTMLCanvasElement | null {
+  if (drawings.length <= 1) return drawings[0] ?? null;
+  const whole = document.createElement("canvas");
+  whole.width = Math.max(...drawings.map((each) => each.width));
+  whole.height = drawings.reduce((sum, each) => sum + each.height, 0);
+  const pen = whole.getContext("2d");
+  let top = 0;
+  for (const each of drawings) {
+    pen?.drawImage(each, 0, top);
+    top += each.height;
+  }
+  return whole;
 }
 
 /** Saves a drawing with the background of the page, so that it is legible wherever it is pasted. */

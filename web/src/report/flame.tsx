@@ -27,7 +27,7 @@ export function ReportFlame({ flame, tableOpen }: { flame: Flame; tableOpen?: bo
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
       const typing = event.target instanceof HTMLInputElement;
-      if (event.key === "Escape") change({ search: "", root: [] });
+      if (event.key === "Escape") change({ search: "", root: [], callerRoot: [] });
       else if (event.key === "/" && !typing) document.querySelector<HTMLInputElement>("[type=search]")?.select();
       else return;
       event.preventDefault();

@@ -10,6 +10,8 @@ export interface Look {
   /** Flames grow upwards. */
   up: boolean;
   matches: Matches | null;
+  /** The label whose places are outlined; -1 is none. */
+  lit: number;
   /** Indexes into the layout: under the pointer, and under the keyboard. */
   hovered: number;
   focused: number;
@@ -23,6 +25,7 @@ const MODULE_HUES = ["#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#f0e442", "#00
 /** A change of this much of the whole has the full colour. */
 const FULL_GROWTH = 0.25;
 const SHADES = 7;
+const LIT_PX = 2.5;
 
 export function rowTop(layout: Layout, row: number, up: boolean): number {
   return (up ? layout.rows - 1 - row : row) * ROW;
@@ -46,6 +49,7 @@ export function drawFlame(canvas: HTMLCanvasElement, model: FlameModel, layout: 
   pen.font = FONT;
   pen.textBaseline = "middle";
   fill(pen, model, layout, look);
+  outline(pen, model, layout, look);
   for (const [index, weight] of [
     [look.focused, 2],
     [look.hovered, 1.5],
@@ -64,12 +68,12 @@ export function drawFlame(canvas: HTMLCanvasElement, model: FlameModel, layout: 
 
 /** Frames of one colour are filled together: there are few colours, and thousands of frames. */
 function fill(pen: CanvasRenderingContext2D, model: FlameModel, layout: Layout, look: Look): void {
-  const { flame } = model;
+  const { flame, label } = model;
   const groups = new Map<number, { colour: Rgb; frames: number[] }>();
   const ground = rgb(look.theme.dark ? "#16191f" : "#ffffff");
   for (let i = 0; i < layout.count; i++) {
     const node = layout.node[i];
-    const unmatched = look.matches !== null && look.matches.labels[flame.label[node]] === 0;
+    const unmatched = look.matches !== null && look.matches.labels[label[node]] === 0;
     const above = i < layout.ancestors;
     const key = colourKey(model, node, look) * 4 + (unmatched ? 1 : 0) + (above ? 2 : 0);
     let group = groups.get(key);
@@ -89,7 +93,7 @@ function fill(pen: CanvasRenderingContext2D, model: FlameModel, layout: Layout, 
   if (look.matches) {
     pen.fillStyle = css(look.theme.ink);
     for (let i = 0; i < layout.count; i++) {
-      if (look.matches.labels[flame.label[layout.node[i]]] !== 1) continue;
+      if (look.matches.labels[label[layout.node[i]]] !== 1) continue;
       pen.fillRect(layout.x[i], top(layout, i, look) + ROW - 3, seenWidth(layout, i), 2);
     }
   }
@@ -97,8 +101,21 @@ function fill(pen: CanvasRenderingContext2D, model: FlameModel, layout: Layout, 
     pen.fillStyle = inkOn(colour);
     for (const i of frames) {
       if (layout.width[i] < LEAST_TEXT) continue;
-      write(pen, flame.labels.name[flame.label[layout.node[i]]], layout.x[i], top(layout, i, look), layout.width[i]);
+      write(pen, flame.labels.name[label[layout.node[i]]], layout.x[i], top(layout, i, look), layout.width[i]);
     }
+  }
+}
+
+/** All places of a function; those too thin for a frame around them are filled. */
+function outline(pen: CanvasRenderingContext2D, model: FlameModel, layout: Layout, look: Look): void {
+  if (look.lit < 0) return;
+  pen.strokeStyle = pen.fillStyle = look.theme.accent;
+  pen.lineWidth = LIT_PX;
+  for (let i = 0; i < layout.count; i++) {
+    if (model.label[layout.node[i]] !== look.lit) continue;
+    const [x, y, wide] = [layout.x[i], top(layout, i, look), seenWidth(layout, i)];
+    if (wide < 3 * LIT_PX) pen.fillRect(x, y, Math.max(wide, 1), ROW - 1);
+    else pen.strokeRect(x + LIT_PX / 2, y + LIT_PX / 2, wide - LIT_PX, ROW - 1 - LIT_PX);
   }
 }
 
@@ -134,14 +151,14 @@ export function inkOn(colour: Rgb): string {
 
 export function colourOf(model: FlameModel, node: number, look: Pick<Look, "colour" | "theme">): Rgb {
   const { flame } = model;
-  const label = flame.label[node];
+  const label = model.label[node];
   if (look.colour === "difference" && flame.differential) {
     const grown = growth(model, node);
     const still = rgb(look.theme.unchanged);
     const amount = Math.min(1, Math.sqrt(Math.abs(grown) / FULL_GROWTH));
     return Math.abs(grown) < 0.0005 ? still : blend(still, rgb(grown > 0 ? GREW : SHRANK), amount);
   }
-  const state = flame.states[flame.state[node]];
+  const state = flame.states[model.state[node]];
   if (state === "") return rgb(PROCESS_HUE);
   if (look.colour === "module") {
     return varied(rgb(MODULE_HUES[hash(flame.labels.module[label] || state) % MODULE_HUES.length]), label);
@@ -150,11 +167,11 @@ export function colourOf(model: FlameModel, node: number, look: Pick<Look, "colo
 }
 
 /** Frames with the same number have the same colour. */
-function colourKey({ flame }: FlameModel, node: number, look: Look): number {
+function colourKey(model: FlameModel, node: number, look: Look): number {
   if (look.colour === "difference") return node;
-  const label = flame.label[node];
-  const state = flame.state[node];
-  if (look.colour === "state" || flame.states[state] === "") return state * SHADES + shade(label);
+  const label = model.label[node];
+  const state = model.state[node];
+  if (look.colour === "state" || model.flame.states[state] === "") return state * SHADES + shade(label);
   return label;
 }
 

@@ -19,14 +19,14 @@ export interface Layout {
   row: Int32Array;
   count: number;
   rows: number;
-  /** Up to this row a frame is an ancestor of the one that fills the width. */
+  /** Up to this row a frame is an ancestor of the one that fills the width; negative where that is left out. */
   ancestors: number;
   /** Rows below that hold nothing but slivers: zooming in shows them. */
   unseen: number;
 }
 
-/** Rows of a width: the ancestors of `root` fill it, what it called shares it. */
-export function layOut(model: FlameModel, root: number, pixels: number): Layout {
+/** Rows of a width: the ancestors of `root` fill it, what it called shares it. The first `top` rows are left out. */
+export function layOut(model: FlameModel, root: number, pixels: number, top = 0): Layout {
   const path = [0, ...pathTo(model, root)];
   const node = new Int32Array(model.size);
   const x = new Float64Array(model.size);
@@ -62,7 +62,10 @@ export function layOut(model: FlameModel, root: number, pixels: number): Layout 
   // They stand row by row.
   while (row[count - 1] >= rows) count--;
   const unseen = deepest - rows;
-  return { pixels, node: node.subarray(0, count), x, width, row, count, rows, ancestors: path.length - 1, unseen };
+  for (let i = top; i < count; i++) row[i] -= top;
+  const [drawn, ancestors] = [node.subarray(top, count), path.length - 1 - top];
+  const edges = { x: x.subarray(top), width: width.subarray(top), row: row.subarray(top) };
+  return { pixels, node: drawn, ...edges, count: count - top, rows: rows - top, ancestors, unseen };
 }
 
 /** The index into the layout of what is drawn there; -1 where nothing is. */
@@ -80,12 +83,15 @@ export function neighbour(
   from: number,
   where: "in" | "out" | "before" | "after",
 ): number {
-  if (from < 0) return layout.count > 0 ? layout.ancestors : -1;
+  if (from < 0) return layout.count > 0 ? Math.max(0, layout.ancestors) : -1;
   const { node, row, x } = layout;
-  if (where === "out") return indexOf(layout, model.flame.parent[node[from]]);
+  if (where === "out") {
+    const above = indexOf(layout, model.parent[node[from]]);
+    return above < 0 ? from : above;
+  }
   let best = -1;
   for (let i = 0; i < layout.count; i++) {
-    if (where === "in" && row[i] === row[from] + 1 && model.flame.parent[node[i]] === node[from]) {
+    if (where === "in" && row[i] === row[from] + 1 && model.parent[node[i]] === node[from]) {
       if (best < 0 || layout.width[i] > layout.width[best]) best = i;
     } else if (where !== "in" && row[i] === row[from]) {
       const further = where === "after" ? x[i] > x[from] : x[i] < x[from];

@@ -2,6 +2,8 @@
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { announce } from "../../a11y";
+import type { Graph } from "../../address";
+import type { FrameName } from "../../api";
 import { change, state } from "../../state";
 import { frameOf, nameOf, pathTo, type FlameModel } from "./model";
 
@@ -15,11 +17,39 @@ export interface Action {
   title: string;
   key: string;
   run: (model: FlameModel, node: number) => void;
+  /** The same for a function wherever it is called: offered next to its name. */
+  ofFunction?: (frame: FrameName) => void;
 }
 
-export function focusOn(model: FlameModel, node: number): void {
-  change({ root: pathTo(model, node).map((each) => nameOf(model, each)) });
+/** Fill the width with a frame. */
+export function zoomTo(model: FlameModel, node: number, how: "push" | "replace" = "push"): void {
+  const path = pathTo(model, node).map((each) => nameOf(model, each));
+  // The function of a sandwich stays.
+  const marked = node === 0 || state.peek().graph === "sandwich" ? {} : { frame: frameOf(model, node) };
+  change({ ...(model.callers ? { callerRoot: path } : { root: path }), ...marked }, how);
   announce(node === 0 ? "the whole graph" : `zoomed to ${nameOf(model, node)}`);
+}
+
+export function showGraph(graph: Graph): void {
+  if (state.peek().graph === graph) return;
+  change({ graph, root: [], callerRoot: [] });
+  announce(GRAPH_TITLES[graph]);
+}
+
+export const GRAPH_TITLES: Record<Graph, string> = {
+  stacks: "stacks, from the thread to what it called",
+  inverted: "inverted: functions by self time, and what called them",
+  sandwich: "the callers and callees of one function",
+};
+
+function showSandwich(frame: FrameName): void {
+  change({ graph: "sandwich", frame, root: [], callerRoot: [] });
+  announce(`callers and callees of ${frame.name}`);
+}
+
+function highlight(frame: FrameName): void {
+  change({ frame });
+  announce(`all places of ${frame.name} are outlined`);
 }
 
 function hide(model: FlameModel, node: number): void {
@@ -29,38 +59,52 @@ function hide(model: FlameModel, node: number): void {
   announce(`${name} and its callees are hidden`);
 }
 
+/** Outermost first, whichever way the tree goes. */
+export function stackOf(model: FlameModel, node: number): string[] {
+  const names = pathTo(model, node).map((each) => nameOf(model, each));
+  return model.callers ? names.reverse() : names;
+}
+
 function copyStack(model: FlameModel, node: number): void {
-  const text = pathTo(model, node)
-    .map((each) => nameOf(model, each))
-    .join("\n");
-  navigator.clipboard.writeText(text).then(
+  navigator.clipboard.writeText(stackOf(model, node).join("\n")).then(
     () => announce("stack copied"),
     () => announce("the browser does not allow copying"),
   );
 }
 
-function paintSeconds(model: FlameModel, node: number): void {
-  change({ paint: node === 0 ? null : frameOf(model, node) });
-  announce(`the timeline shows when ${nameOf(model, node)} ran`);
+function paintSeconds(frame: FrameName): void {
+  change({ paint: frame });
+  announce(`the timeline shows when ${frame.name} ran`);
+  // It may be scrolled away: nothing would seem to happen.
+  document.querySelector("[data-testid=heatmap]")?.scrollIntoView({ block: "nearest" });
 }
 
-function filterByFrame(model: FlameModel, node: number): void {
-  const frame = frameOf(model, node);
-  if (frame.kind === "comm") change({ comm: frame.name, root: [] });
-  else change({ stack: `^${frame.name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`, root: [] });
+function filterByFrame(frame: FrameName): void {
+  const stack = `^${frame.name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`;
+  change({ ...(frame.kind === "comm" ? { comm: frame.name } : { stack }), root: [], callerRoot: [] });
+}
+
+/** An action that is about the function of a frame, not about its place; the whole is no function. */
+function aboutFunction(title: string, key: string, act: (frame: FrameName) => void): Action {
+  return { title, key, run: (model, node) => node > 0 && act(frameOf(model, node)), ofFunction: act };
 }
 
 /** What a flame graph can do without a timeline. */
 export const GRAPH_ACTIONS: readonly Action[] = [
-  { title: "Zoom to this frame", key: "f", run: focusOn },
+  { title: "Zoom to this frame", key: "f", run: (model, node) => zoomTo(model, node) },
+  aboutFunction("Callers and callees", "s", showSandwich),
+  { ...aboutFunction("Outline all its places", "e", highlight), ofFunction: undefined },
   { title: "Hide this frame and its callees", key: "h", run: hide },
   { title: "Copy the stack", key: "c", run: copyStack },
+  { title: "Show stacks", key: "t", run: () => showGraph("stacks") },
+  { title: "Show the inverted tree", key: "i", run: () => showGraph("inverted") },
 ];
 
 export const ACTIONS: readonly Action[] = [
-  ...GRAPH_ACTIONS,
-  { title: "When did this run?", key: "w", run: paintSeconds },
-  { title: "Filter everything by this frame", key: "o", run: filterByFrame },
+  ...GRAPH_ACTIONS.slice(0, 3),
+  aboutFunction("When did this run?", "w", paintSeconds),
+  aboutFunction("Filter everything by this frame", "o", filterByFrame),
+  ...GRAPH_ACTIONS.slice(3),
 ];
 
 export function FrameMenu(props: {

@@ -49,7 +49,7 @@ function FlameOf({ of, baseline }: { of: Analysed; baseline: Baseline }): JSX.El
   return (
     <div class="flame" aria-busy={read.loading} data-testid="flame" data-loading={read.loading}>
       <Placeholder of={read} what="the stacks" empty={!drawn && emptyReason(of, flame)} />
-      {drawn && <FlameGraph model={model} actions={ACTIONS} onFunction={(frame) => change({ paint: frame })} />}
+      {drawn && <FlameGraph model={model} actions={ACTIONS} />}
     </div>
   );
 }

@@ -1,10 +1,12 @@
 /** The description of a frame: as a tooltip, and for screen readers. */
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { count, duration, percent } from "../../format";
+import { count, duration, percent, plural } from "../../format";
+import { recording } from "../../state";
 import { rowTop } from "./draw";
 import { ROW, type Layout } from "./layout";
-import { frameOf, growth, nameOf, shareOf, type FlameModel } from "./model";
+import { frameOf, growth, nameOf, pathTo, shareOf, type FlameModel } from "./model";
+import { namelessReason } from "./unknown";
 
 /** What shares refer to. */
 export function wholeLabel({ flame, now }: FlameModel): string {
@@ -13,11 +15,34 @@ export function wholeLabel({ flame, now }: FlameModel): string {
 }
 
 export function describe(model: FlameModel, node: number): string {
-  const { now, samples, base } = model;
-  const share = `${percent(shareOf(now, node))} of ${wholeLabel(model)}`;
-  const parts = [`${nameOf(model, node)}: ${share}`, `${count(samples[node])} samples`];
+  const { samples, base } = model;
+  const parts = [`${nameOf(model, node)}: ${shareLabel(model, node)}`, `${count(samples[node])} samples`];
   if (base) parts.push(points(growth(model, node)));
   return parts.join(", ");
+}
+
+/** Total and self of a node; in a tree of callers, the time of the function that it leads to. */
+function shareLabel(model: FlameModel, node: number): string {
+  const { now, own, callers } = model;
+  const total = percent(shareOf(now, node));
+  if (node === 0) return `${total} of ${wholeLabel(model)}`;
+  if (!callers) return `total ${total}, self ${percent(now[0] > 0 ? own[node] / now[0] : 0)} of ${wholeLabel(model)}`;
+  const [end] = pathTo(model, node);
+  const through = end === node ? "" : ", called through here";
+  return `${total} of ${wholeLabel(model)} is in ${nameOf(model, end)}${through}`;
+}
+
+/** Total and self of a function over all its places; null where there is only one. */
+export function everywhereLabel(model: FlameModel, label: number): string | null {
+  const { now, functions } = model;
+  if (functions.places[label] < 2) return null;
+  return `${plural(functions.places[label], "place")}: ${functionShares(model, label, now[0])}`;
+}
+
+/** Total and self of a function, nested calls of itself counted once. */
+export function functionShares({ functions }: FlameModel, label: number, whole: number): string {
+  const share = (value: number): string => percent(whole > 0 ? value / whole : 0);
+  return `total ${share(functions.total[label])}, self ${share(functions.own[label])}`;
 }
 
 /** `+12 points`: a difference of shares. */
@@ -59,12 +84,14 @@ export function FrameTip(props: {
     jit: "program, compiled at run time",
   };
   const where = [kinds[frame.kind] ?? frame.kind, frame.module].filter(Boolean).join(" · ");
+  const everywhere = everywhereLabel(model, model.label[node]);
+  const nameless = namelessReason(frame, recording.value);
   return (
     <div class="tip flame-tip" ref={box} data-testid="flame-tip">
       <strong>{frame.name}</strong>
       {where && <span class="muted">{where}</span>}
       <span>
-        {percent(shareOf(now, node))} of {wholeLabel(model)}
+        {shareLabel(model, node)}
         {within && `, ${percent(shareOf(now, node, root))} of ${nameOf(model, root)}`}
       </span>
       <span>
@@ -73,6 +100,12 @@ export function FrameTip(props: {
       {base && (
         <span>
           {points(growth(model, node))} against {flame.baseline}, where it has {percent(shareOf(base, node))}
+        </span>
+      )}
+      {everywhere && <span class="muted">in {everywhere}</span>}
+      {nameless && (
+        <span class="nameless">
+          {nameless.why} To name it: {nameless.remedy}.
         </span>
       )}
     </div>
