@@ -1,6 +1,7 @@
 /** The whole state of the page and its form in the address bar. Pure: `state.ts` connects it to the browser. */
 import { NO_FILTERS, type Baseline, type Filters, type FrameName } from "./api";
 import { parseCpus, printCpus } from "./cpulist";
+import { PROCESS_SORTS, type ProcessSort } from "./panels/process-rows";
 import {
   choice,
   defaultsOf,
@@ -97,8 +98,13 @@ export interface PageState {
   /** Of the sub-second view. */
   column: number;
   rows: number;
-  /** Events: a search in their text, and their kinds (none is every kind). */
+  /** Processes: what CPU time is summed by, and the order of the table. */
+  by: Grouping;
+  sort: ProcessSort;
+  ascending: boolean;
+  /** Events: a search in their text, their kinds (none is every kind), and whether repeated lines are folded. */
   find: string;
+  fold: boolean;
   kinds: string[];
   /** "When did this run?": the frame whose seconds are painted on the heatmap. */
   paint: FrameName | null;
@@ -164,7 +170,11 @@ const FIELDS: Fields<PageState> = {
   colour: choice<FlameColour>("state", COLOURS),
   column: whole(1000, 10, 60_000),
   rows: whole(50, 2, 500),
+  by: choice<Grouping>("program", GROUPINGS),
+  sort: choice<ProcessSort>("cpu", PROCESS_SORTS),
+  ascending: flag(false),
   find: text,
+  fold: flag(true),
   kinds: parts,
   paint: frame,
   lanes: list(["auto"]),

@@ -602,9 +602,15 @@ export interface Problem {
   detail: string;
 }
 
+/**
+ * A process, or all of a program (threads of one name), a container or a pod; `comm` is its name. What differs among
+ * its `processes` is null. `per_cpu` has (core, seconds), the most first; `over_time` thousandths of a core in each
+ * part of the window; `before_seconds` the CPU time in the time before, null where that was not recorded.
+ */
 export interface ProcessShape {
   comm: string;
   pid: number | null;
+  processes: number;
   cmdline: string | null;
   container: string | null;
   container_name: string | null;
@@ -614,14 +620,22 @@ export interface ProcessShape {
   cgroup: string | null;
   share: number;
   seconds: number;
+  kernel_seconds: number;
+  before_seconds: number | null;
   per_cpu: [number, number][];
+  over_time: number[];
 }
 
-/** Processes by CPU time, the most first. `share` is of the CPU time in the matching samples. */
+/**
+ * CPU time by process, program, container or pod, the most first. `share` is of the CPU time in the matching samples;
+ * the window has `seconds`, the time before it `before_seconds`.
+ */
 export interface ProcessesShape {
+  by: "process" | "program" | "container" | "pod";
   processes: ProcessShape[];
-  containers: ProcessShape[];
   total_seconds: number;
+  seconds: number;
+  before_seconds: number;
   left_out: number;
 }
 

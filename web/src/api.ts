@@ -135,8 +135,8 @@ export const api = {
     return readSubsecond(await answer.arrayBuffer());
   },
 
-  processes: (scope: Scope, limit: number, signal?: AbortSignal): Promise<Processes> =>
-    json(`processes${queryString({ ...scoped(scope), limit })}`, signal),
+  processes: (scope: Scope, limit: number, signal?: AbortSignal, by = "process"): Promise<Processes> =>
+    json(`processes${queryString({ ...scoped(scope), by, limit })}`, signal),
 
   interrupts: (window: Span, cpus: string, limit: number, signal?: AbortSignal): Promise<Interrupts> =>
     json(`interrupts${queryString({ ...span(window), cpus, limit })}`, signal),

@@ -104,17 +104,21 @@ def test_a_pod_goes_by_its_name_and_its_id(tmp_path):
     scene.write(tmp_path / "r")
     with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
 
-        def ran(query: str, kind: str = "processes") -> list[tuple[str, str | None, str | None]]:
-            found = client.get(f"/api/processes?{query}").json()[kind]
+        def ran(query: str) -> list[tuple[str, str | None, str | None]]:
+            found = client.get(f"/api/processes?{query}").json()["processes"]
             return [(each["comm"], each["container_name"], each["pod_name"]) for each in found]
 
         web = [("app", "shop/cart-0/web", "shop/cart-0"), ("worker", "shop/cart-0/web", "shop/cart-0")]
         whole = [*web, ("pause", None, "shop/cart-0")]
         assert ran("") == [*whole, ("host", None, None)]
-        assert ran("", "containers") == [
+        assert ran("by=container") == [
             ("shop/cart-0/web", "shop/cart-0/web", "shop/cart-0"),
             (f"shop/cart-0/{second[:12]}", None, "shop/cart-0"),
+            ("not in a container", None, None),
         ]
+        assert ran("by=pod") == [("shop/cart-0", None, "shop/cart-0"), ("not in a pod", None, None)]
+        counts = [each["processes"] for each in client.get("/api/processes?by=pod").json()["processes"]]
+        assert counts == [3, 1]
         for query in ("pod=shop/cart-0", "pod=cart", f"pod={uid}", f"pod={uid[:8]}"):
             assert ran(query) == whole, query
         for query in ("container=shop/cart-0/web", f"container={first[:12]}"):

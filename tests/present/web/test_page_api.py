@@ -294,6 +294,30 @@ def test_who_ran_with_their_cores(client, around, incident):
     assert sum(each["share"] for each in body["processes"]) == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.parametrize("by", ["process", "program", "container", "pod"])
+def test_cpu_time_is_whole_however_it_is_grouped(client, recording, incident, by):
+    window = Window(ms(incident.since) * MILLIS, ms(incident.until) * MILLIS)
+    body = client.get(f"/api/processes?{window_query(window)}&by={by}&limit=10000").json()
+    rows = body["processes"]
+    flame = client.get(f"/api/flame?{window_query(window)}&least=0").json()
+    kernel = client.get(f"/api/flame?{window_query(window)}&kind=kernel").json()
+    assert body["by"] == by and body["left_out"] == 0
+    assert sum(row["seconds"] for row in rows) == pytest.approx(flame["weight_us"] / 1e6, abs=0.5)
+    assert sum(row["kernel_seconds"] for row in rows) == pytest.approx(kernel["weight_us"] / 1e6, abs=0.5)
+    assert [row["seconds"] for row in rows] == sorted((row["seconds"] for row in rows), reverse=True)
+    part_s = body["seconds"] / len(rows[0]["over_time"])
+    for row in rows:
+        assert 0 <= row["kernel_seconds"] <= row["seconds"]
+        assert sum(seconds for _, seconds in row["per_cpu"]) == pytest.approx(row["seconds"], abs=0.1)
+        assert sum(row["over_time"]) / 1000 * part_s == pytest.approx(row["seconds"], abs=0.05 * len(row["over_time"]))
+    before = client.get(f"/api/flame?since={ms(window.since) - 60_000}&until={ms(window.since)}").json()
+    assert body["before_seconds"] == 60
+    # What ran only before has no row.
+    assert 0 < sum(row["before_seconds"] for row in rows) <= before["weight_us"] / 1e6 + 0.5
+    if by != "process":
+        assert len({(row["comm"], row["container"], row["pod"]) for row in rows}) == len(rows)
+
+
 def window_query(window: Window) -> str:
     return f"since={ms(window.since)}&until={ms(window.until)}"
 

@@ -4,6 +4,7 @@ import { isPrinting, onPrint } from "../print";
 
 const FIRST_PX = 1000;
 const LEAST_PX = 200;
+const NARROW = "screen and (max-width: 720px)";
 
 export function useWidth(of: { current: HTMLElement | null }): number {
   const [width, setWidth] = useState(FIRST_PX);
@@ -23,4 +24,16 @@ export function useWidth(of: { current: HTMLElement | null }): number {
     };
   }, []);
   return width;
+}
+
+/** Whether there is room for one column only, as on a phone: the same bound as in the styles. */
+export function useNarrow(): boolean {
+  const [narrow, setNarrow] = useState(() => window.matchMedia(NARROW).matches);
+  useEffect(() => {
+    const query = window.matchMedia(NARROW);
+    const measure = (): void => setNarrow(query.matches);
+    query.addEventListener("change", measure);
+    return () => query.removeEventListener("change", measure);
+  }, []);
+  return narrow;
 }

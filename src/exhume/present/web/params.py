@@ -19,6 +19,7 @@ MAX_TEXT, MAX_NAME = 500, 4000
 MAX_EVENTS = 5000
 #: The longest time whose samples are sent one by one.
 MAX_SLICES_MS = 30_000
+MAX_PROCESSES = 10_000
 # Requests about more than this read much, and queue apart from the others.
 LONG_MS = 300_000
 #: The default of a parameter that has none.
@@ -32,6 +33,7 @@ Measure = Literal[
 Baseline = Literal["none", "before", "others", "window", "other"]
 Which = Literal["this", "other"]
 Format = Literal["folded", "pprof", "speedscope", "svg", "html"]
+Grouping = Literal["process", "program", "container", "pod"]
 Kind = Literal["kernel", "user"]
 FrameKind = Literal["kernel", "user", "jit", "comm", ""]
 
@@ -250,7 +252,8 @@ class SubsecondParams(SamplesParams):
 
 
 class ProcessesParams(SamplesParams):
-    limit: int = param(100, kind=int, low=1, high=1000)
+    by: Grouping = param("process", choices=get_args(Grouping), about="what the CPU time is summed by")
+    limit: int = param(100, kind=int, low=1, high=MAX_PROCESSES)
 
 
 class InterruptsParams(CpusParams):

@@ -13,7 +13,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict, is_typeddict
 
 from exhume import __version__
-from exhume.present.web.params import REQUIRED, QueryParams
+from exhume.present.web.params import REQUIRED, Grouping, QueryParams
 
 JSON, OCTETS = "application/json", "application/octet-stream"
 #: nginx's code for a client that closed the connection before the answer was ready.
@@ -257,8 +257,13 @@ class FlameShape(Span):
 
 
 class ProcessShape(TypedDict):
+    """A process, or all of a program (threads of one name), a container or a pod; `comm` is its name. What differs
+    among its `processes` is null. `per_cpu` has (core, seconds), the most first; `over_time` thousandths of a core in
+    each part of the window; `before_seconds` the CPU time in the time before, null where that was not recorded."""
+
     comm: str
     pid: int | None
+    processes: int
     cmdline: str | None
     container: str | None
     container_name: str | None
@@ -268,15 +273,21 @@ class ProcessShape(TypedDict):
     cgroup: str | None
     share: float
     seconds: float
+    kernel_seconds: float
+    before_seconds: float | None
     per_cpu: list[tuple[int, float]]
+    over_time: list[int]
 
 
 class ProcessesShape(TypedDict):
-    """Processes by CPU time, the most first. `share` is of the CPU time in the matching samples."""
+    """CPU time by process, program, container or pod, the most first. `share` is of the CPU time in the matching
+    samples; the window has `seconds`, the time before it `before_seconds`."""
 
+    by: Grouping
     processes: list[ProcessShape]
-    containers: list[ProcessShape]
     total_seconds: float
+    seconds: float
+    before_seconds: float
     left_out: int
 
 

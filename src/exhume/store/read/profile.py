@@ -91,6 +91,11 @@ class ProfileFilter:
         return kept
 
 
+# A column of samples that is made of their stacks: whether the sample was taken in kernel code.
+IN_KERNEL = "in_kernel"
+_LEAF_IN_KERNEL = ProfileFilter(leaf="kernel")
+
+
 @dataclass(frozen=True, slots=True)
 class StackProfile:
     """Sums by command and stack. Row i says: `counts[i]` samples, standing for `weights_us[i]` microseconds of CPU, of
@@ -306,21 +311,32 @@ def filter_samples(  # noqa: PLR0917
     note: Noter,
     cache: StackCache | None = None,
 ) -> Iterator[tuple[SegmentName, pa.Table]]:
-    """The samples of the window that count, with these columns and `time_ms`, segment by segment."""
+    """The samples of the window that count, with these columns and `time_ms`, segment by segment. The column IN_KERNEL
+    is made of their stacks."""
     cache = cache or StackCache()
-    decisive = (("comm", wanted.comm is not None), ("pid", wanted.by_process), ("stack", wanted.by_stack))
-    needed = list(dict.fromkeys(("time_ms", *columns, *(column for column, decides in decisive if decides))))
+    split = IN_KERNEL in columns
+    decisive = (("comm", wanted.comm is not None), ("pid", wanted.by_process), ("stack", wanted.by_stack or split))
+    stored = [column for column in columns if column != IN_KERNEL]
+    needed = list(dict.fromkeys(("time_ms", *stored, *(column for column, decides in decisive if decides))))
     for segment in track(segments):
         reading = _Reading(segment, window, note)
         texts = [column for column in needed if column == "comm"]
         rows = reading.table("samples", needed, wanted.cpus, texts)
         rows = None if rows is None else select_rows(rows, wanted, reading.table)
         if rows is not None and wanted.by_stack and rows.num_rows:
-            places, stacks = factorize(rows.column("stack"))
-            passed = pc.is_in(stacks, value_set=_passing(stacks, wanted, reading, cache))
-            rows = rows.filter(pa.array(passed.to_numpy(zero_copy_only=False)[places]))
-        if rows is not None and rows.num_rows:
-            yield segment.name, rows
+            rows = rows.filter(_counting(rows, wanted, reading, cache))
+        if rows is None or not rows.num_rows:
+            continue
+        if split:
+            rows = rows.append_column(IN_KERNEL, _counting(rows, _LEAF_IN_KERNEL, reading, cache))
+        yield segment.name, rows
+
+
+def _counting(rows: pa.Table, wanted: ProfileFilter, reading: _Reading, cache: StackCache) -> pa.Array:
+    """For each sample, whether its stack counts."""
+    places, stacks = factorize(rows.column("stack"))
+    passed = pc.is_in(stacks, value_set=_passing(stacks, wanted, reading, cache))
+    return pa.array(passed.to_numpy(zero_copy_only=False)[places])
 
 
 def _passing(stacks: pa.Array, wanted: ProfileFilter, reading: _Reading, cache: StackCache) -> pa.Array:

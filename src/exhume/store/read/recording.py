@@ -270,7 +270,8 @@ class Recording:
     def samples(
         self, window: Window, wanted: ProfileFilter, columns: Sequence[str]
     ) -> Iterator[tuple[SegmentName, pa.Table]]:
-        """The single samples in the window that count, with `time_ms` and these columns, segment by segment."""
+        """The single samples in the window that count, with `time_ms` and these columns (IN_KERNEL may be one of them),
+        segment by segment."""
         return self.samples_in(self.holding(window), window, wanted, columns)
 
     def samples_in(

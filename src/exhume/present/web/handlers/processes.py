@@ -1,10 +1,10 @@
-"""Processes and containers ranked by CPU time, with the cores that they ran on.
+"""CPU time by process, program, container or pod: by core, in the kernel, over time, and in the time before.
 
 A busy node runs millions of processes in a day: they are summed and ranked as arrays, and only those that are shown
 become objects.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -13,9 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.present.web.handle import BoundQuery, RecordingHandle
-from exhume.present.web.params import ProcessesParams, Refusal
+from exhume.present.web.params import Grouping, ProcessesParams, Refusal
 from exhume.present.web.schemas import ProcessesShape, ProcessShape, Reply, json_reply
+from exhume.store.format.names import SegmentName
+from exhume.store.read.profile import IN_KERNEL
 from exhume.store.read.recording import RecordedPod
 from exhume.store.read.stacks import factorize, unique_inverse
 
@@ -26,75 +29,171 @@ _PIDS, _CPUS = (1 << _PID_BITS) - 1, (1 << _CPU_BITS) - 1
 _MAX_COMMS = 1 << 16
 # Rows that are kept before equal ones are summed.
 _FOLD_ROWS = 1_000_000
+# So many parts of the window the use over time is given for.
+_PART_BITS = 5
+_PARTS = 1 << _PART_BITS
+# The time before is as long as the window, but neither too short to show what is usual nor long to read.
+_LEAST_BEFORE_NS, _MOST_BEFORE_NS = 60 * NANOS, 600 * NANOS
 _COLUMNS = ["time", "pid", "cmdline", "cgroup", "container", "pod", "pod_name", "container_name"]
 
 
 def processes(handle: RecordingHandle, params: ProcessesParams) -> Reply:
-    """CPU time by process and by container, the most first, with the cores that they ran on."""
+    """CPU time, the most first, with its cores, its part in the kernel, its course, and that of the time before."""
     query = BoundQuery.of(handle, params)
     query.check_samples("ranking reads every sample")
-    sums = _Sums()
-    for _, rows in query.recording.samples(query.window, query.filter, ["comm", "pid", "cpu", "weight_us"]):
-        sums.add(rows)
-    sums.fold()
-    known = _Known(query.recording.read("processes", query.window, _COLUMNS), handle.container_names, handle.pods)
-    total = int(sums.weights.sum())
-    by_process, left_out = _rank(sums.keys >> _CPU_BITS, sums, params.limit)
-    container, containers = known.containers_of(sums.keys >> _CPU_BITS & _PIDS)
-    by_container, _ = _rank(container, sums, params.limit, container >= 0)
+    recording, window = query.recording, query.window
+    use = _Use(window)
+    for name, rows in recording.samples(window, query.filter, ["comm", "pid", "cpu", "weight_us", IN_KERNEL]):
+        use.add(name, rows)
+    length = min(max(window.nanos, _LEAST_BEFORE_NS), _MOST_BEFORE_NS)
+    before = Window(window.since - length, window.since).clamp(handle.span())
+    if not before.empty:
+        for _, rows in recording.samples(before, query.filter, ["comm", "pid", "weight_us"]):
+            use.add_before(rows)
+    use.fold()
+    known = _Known(
+        recording.read("processes", Window(before.since, window.until), _COLUMNS), handle.container_names, handle.pods
+    )
+    ranking = _Ranking(use, known.groups(params.by), params.limit)
     shape: ProcessesShape = {
-        "processes": [
-            _shape(sums.comms[key >> _PID_BITS], key & _PIDS, cores, known.row(key & _PIDS), total)
-            for key, cores in by_process
-        ],
-        "containers": [],
-        "total_seconds": round(total / 1e6, 3),
-        "left_out": left_out,
+        "by": params.by,
+        "processes": _shapes(ranking, known, params.by, use, before),
+        "total_seconds": round(use.total / 1e6, 3),
+        "seconds": round(window.seconds, 3),
+        "before_seconds": round(before.seconds, 3),
+        "left_out": ranking.left_out,
     }
-    for code, cores in by_container:
-        row = known.row_of_container(containers[code])
-        # What holds a pod together has no name of its own, nor has what lived for an instant.
-        short = containers[code][:12]
-        unnamed = f"{row['pod_name']}/{short}" if row["pod_name"] else short
-        shape["containers"].append(_shape(row["container_name"] or unnamed, None, cores, row, total))
     return json_reply(shape)
 
 
 class _Sums:
-    """CPU time in microseconds by command, process and core."""
+    """Sums by key, of one value or several."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: int) -> None:
         self.keys: Ints = np.zeros(0, np.int64)
-        self.weights: Ints = np.zeros(0, np.int64)
-        self._comms: dict[str, int] = {}
+        self.values: Ints = np.zeros((values, 0), np.int64)
         self._parts: list[tuple[Ints, Ints]] = []
         self._rows = 0
 
-    @property
-    def comms(self) -> list[str]:
-        return list(self._comms)
-
-    def add(self, rows: pa.Table) -> None:
-        """Add samples. Raises Refusal where they have too many names."""
-        names, values = factorize(rows.column("comm"))
-        ids = np.array([self._comms.setdefault(name, len(self._comms)) for name in values.to_pylist()], np.int64)
-        if len(self._comms) > _MAX_COMMS:
-            raise Refusal(413, f"over {_MAX_COMMS:,} names of threads in this time: choose a shorter one, or a filter")
-        pids, cpus = (rows.column(name).to_numpy().astype(np.int64) for name in ("pid", "cpu"))
-        keys, members = unique_inverse((ids[names] << _PID_BITS | np.maximum(pids, 0)) << _CPU_BITS | cpus)
-        weights = np.bincount(members, rows.column("weight_us").to_numpy(), len(keys)).astype(np.int64)
-        self._parts.append((keys, weights))
-        self._rows += len(keys)
+    def add(self, keys: Ints, *values: npt.NDArray[Any]) -> None:
+        self._parts.append(_summed(keys, values))
+        self._rows += len(self._parts[-1][0])
         if self._rows > _FOLD_ROWS + len(self.keys):
             self.fold()
 
     def fold(self) -> None:
         """Sum equal keys."""
-        parts = [(self.keys, self.weights), *self._parts]
-        keys, weights = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
-        self.keys, members = unique_inverse(keys)
-        self.weights = np.bincount(members, weights, len(self.keys)).astype(np.int64)
+        parts = [(self.keys, self.values), *self._parts]
+        keys = np.concatenate([part[0] for part in parts])
+        self.keys, self.values = _summed(keys, list(np.concatenate([part[1] for part in parts], axis=1)))
         self._parts, self._rows = [], 0
+
+
+def _summed(keys: Ints, values: Sequence[npt.NDArray[Any]]) -> tuple[Ints, Ints]:
+    distinct, members = unique_inverse(keys)
+    # bincount adds in float64, which is exact up to 2^53 us.
+    return distinct, np.stack([np.bincount(members, each, len(distinct)) for each in values]).astype(np.int64)
+
+
+class _Use:
+    """CPU time in microseconds by command and process: on each core (in all, and in the kernel), in each part of the
+    window, and in the time before."""
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.by_core, self.by_part, self.before = _Sums(2), _Sums(1), _Sums(1)
+        self._comms: dict[str, int] = {}
+
+    @property
+    def comms(self) -> list[str]:
+        return list(self._comms)
+
+    @property
+    def total(self) -> int:
+        return int(self.by_core.values[0].sum())
+
+    def add(self, segment: SegmentName, rows: pa.Table) -> None:
+        """Add samples of the window. Raises Refusal where they have too many names."""
+        keys, weights = self._processes(rows), rows.column("weight_us").to_numpy()
+        cpus, in_kernel = rows.column("cpu").to_numpy().astype(np.int64), rows.column(IN_KERNEL).to_numpy()
+        self.by_core.add(keys << _CPU_BITS | cpus, weights, weights * in_kernel)
+        since = rows.column("time_ms").to_numpy() * MILLIS + segment.offset - self.window.since
+        parts = np.clip(since * _PARTS // max(1, self.window.nanos), 0, _PARTS - 1)
+        self.by_part.add(keys << _PART_BITS | parts, weights)
+
+    def add_before(self, rows: pa.Table) -> None:
+        """Add samples of the time before."""
+        self.before.add(self._processes(rows), rows.column("weight_us").to_numpy())
+
+    def fold(self) -> None:
+        for sums in (self.by_core, self.by_part, self.before):
+            sums.fold()
+
+    def _processes(self, rows: pa.Table) -> Ints:
+        """Command and process of each row as one number."""
+        names, values = factorize(rows.column("comm"))
+        ids = np.array([self._comms.setdefault(name, len(self._comms)) for name in values.to_pylist()], np.int64)
+        if len(self._comms) > _MAX_COMMS:
+            raise Refusal(413, f"over {_MAX_COMMS:,} names of threads in this time: choose a shorter one, or a filter")
+        pids = rows.column("pid").to_numpy().astype(np.int64)
+        keys: Ints = ids[names] << _PID_BITS | np.maximum(pids, 0)
+        return keys
+
+
+class _Ranking:
+    """The groups with the most CPU time, the most first; parallel columns. `group_of` maps commands and processes."""
+
+    def __init__(self, use: _Use, group_of: Callable[[Ints], Ints], limit: int) -> None:
+        keys, (weights, in_kernel) = use.by_core.keys, use.by_core.values
+        groups, members = unique_inverse(group_of(keys >> _CPU_BITS))
+        order = np.argsort(-np.bincount(members, weights, len(groups)), kind="stable")[:limit]
+        self._groups: Ints = groups[order]
+        self._ascending = np.argsort(self._groups, kind="stable")
+        self.left_out = max(0, len(groups) - limit)
+        ranks = self._ranks(group_of(keys >> _CPU_BITS))
+        shown = ranks >= 0
+        ranks, keys, weights = ranks[shown], keys[shown], weights[shown]
+        self.used, self.in_kernel = self._sum(ranks, weights), self._sum(ranks, in_kernel[shown])
+        self.cores = self._cores(ranks, keys & _CPUS, weights)
+        self.processes = np.bincount(
+            unique_inverse(ranks << _PID_BITS | keys >> _CPU_BITS & _PIDS)[0] >> _PID_BITS, minlength=len(self)
+        )
+        # Of each the command and process with the most: the last one written.
+        by_weight = np.argsort(weights, kind="stable")
+        self.largest: Ints = np.zeros(len(self), np.int64)
+        self.largest[ranks[by_weight]] = keys[by_weight] >> _CPU_BITS
+        parts = self._ranks(group_of(use.by_part.keys >> _PART_BITS))
+        shown = parts >= 0
+        places = parts[shown] << _PART_BITS | use.by_part.keys[shown] & _PARTS - 1
+        over_time = np.bincount(places, use.by_part.values[0][shown], len(self) << _PART_BITS)
+        self.over_time = over_time.reshape(len(self), _PARTS)
+        earlier = self._ranks(group_of(use.before.keys))
+        self.before = self._sum(earlier[earlier >= 0], use.before.values[0][earlier >= 0])
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def _ranks(self, groups: Ints) -> Ints:
+        """The place of each group, -1 for one that is left out."""
+        if not len(self):
+            return np.full(len(groups), -1, np.int64)
+        ascending = self._groups[self._ascending]
+        at = np.minimum(np.searchsorted(ascending, groups), len(ascending) - 1)
+        return np.where(ascending[at] == groups, self._ascending[at], -1)
+
+    def _sum(self, ranks: Ints, values: Ints) -> Ints:
+        return np.bincount(ranks, values, len(self)).astype(np.int64)
+
+    def _cores(self, ranks: Ints, cpus: Ints, weights: Ints) -> list[list[tuple[int, int]]]:
+        """The (core, microseconds) of each, the most first."""
+        # All groups at once: one after the other took a quarter of the answer.
+        pairs, (used,) = _summed(ranks << _CPU_BITS | cpus, [weights])
+        # Both sorts are stable: cores with as much time stay in the order in which they were seen.
+        by_rank = np.lexsort((-used, pairs >> _CPU_BITS))
+        pairs, used = pairs[by_rank], used[by_rank]
+        ranked = list(zip((pairs & _CPUS).tolist(), used.tolist(), strict=True))
+        edges = np.searchsorted(pairs >> _CPU_BITS, np.arange(len(self) + 1)).tolist()
+        return [ranked[a:b] for a, b in pairwise(edges)]
 
 
 class _Known:
@@ -121,29 +220,34 @@ class _Known:
         self._pods = pods() if in_pods else {}
         self._names["pod"] = {uid: pod.name for uid, pod in self._pods.items()} | self._names["pod"]
 
-    def row(self, pid: int) -> dict[str, Any]:
-        """What is known of a process; nothing where it was not recorded."""
-        place = int(np.searchsorted(self._pids, pid))
-        return self._named(place) if place < len(self._pids) and self._pids[place] == pid else {}
+    def rows(self, pids: Ints) -> list[dict[str, Any]]:
+        """What is known of each process; nothing of one that was not recorded."""
+        places = self._places(pids)
+        shown = places >= 0
+        found = iter(self._rows.take(pa.array(places[shown])).to_pylist())
+        return [self._named(next(found)) if each else {} for each in shown.tolist()]
 
-    def row_of_container(self, container: str) -> dict[str, Any]:
-        """What is known of a process of a container, without its command line."""
-        place = pc.index(self._rows.column("container"), container).as_py()
-        return self._named(place) | {"cmdline": None}
-
-    def containers_of(self, pids: Ints) -> tuple[Ints, list[str]]:
-        """For each pid the place of its container in the list, -1 where it has none."""
-        encoded = self._rows.column("container").combine_chunks().dictionary_encode()
-        names: list[str] = encoded.dictionary.to_pylist()
+    def groups(self, by: Grouping) -> Callable[[Ints], Ints]:
+        """What gives each command and process the number of its group; those in no container or pod are one."""
+        if by == "process":
+            return lambda keys: keys
+        if by == "program":
+            return lambda keys: keys >> _PID_BITS
+        encoded = self._rows.column(by).combine_chunks().dictionary_encode()
+        names = encoded.dictionary.to_pylist()
         of_row = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        of_row = np.array([-1 if not name else place for place, name in enumerate(names)] + [-1], np.int64)[of_row]
-        if not len(self._pids):
-            return np.full(len(pids), -1, np.int64), names
-        places = np.minimum(np.searchsorted(self._pids, pids), len(self._pids) - 1)
-        return np.where(self._pids[places] == pids, of_row[places], -1), names
+        # An empty name is none; the last place is that of what has none.
+        of_row = np.array([place if name else -1 for place, name in enumerate(names)] + [-1], np.int64)[of_row]
+        return lambda keys: np.append(of_row, -1)[self._places(keys & _PIDS)]
 
-    def _named(self, place: int) -> dict[str, Any]:
-        row: dict[str, Any] = self._rows.slice(place, 1).to_pylist()[0]
+    def _places(self, pids: Ints) -> Ints:
+        """The row of each process, -1 where there is none."""
+        if not len(self._pids):
+            return np.full(len(pids), -1, np.int64)
+        at = np.minimum(np.searchsorted(self._pids, pids), len(self._pids) - 1)
+        return np.where(self._pids[at] == pids, at, -1)
+
+    def _named(self, row: dict[str, Any]) -> dict[str, Any]:
         for kind, names in self._names.items():
             row[f"{kind}_name"] = names.get(row[kind])
         known = self._pods.get(row["pod"] or "")
@@ -156,47 +260,49 @@ def _names(rows: pa.Table, kind: str) -> dict[str, str]:
     return {row[kind]: row[f"{kind}_name"] for row in named.to_pylist() if row[f"{kind}_name"]}
 
 
-def _rank(
-    groups: Ints, sums: _Sums, limit: int, among: npt.NDArray[np.bool_] | None = None
-) -> tuple[list[tuple[int, list[tuple[int, int]]]], int]:
-    """The groups with the most CPU time, each with its (core, microseconds), the most first; and how many are left
-    out."""
-    weights, cpus = sums.weights, sums.keys & _CPUS
-    if among is not None:
-        groups, weights, cpus = groups[among], weights[among], cpus[among]
-    keys, members = unique_inverse(groups)
-    order = np.argsort(-np.bincount(members, weights, len(keys)), kind="stable")[:limit]
-    rank = np.full(len(keys), -1, np.int64)
-    rank[order] = np.arange(len(order))
-    ranks = rank[members]
-    shown = ranks >= 0
-    # All groups at once: one after the other took a quarter of the answer.
-    pairs, members = unique_inverse(ranks[shown] << _CPU_BITS | cpus[shown])
-    used = np.bincount(members, weights[shown], len(pairs)).astype(np.int64)
-    # Both sorts are stable: cores with as much time stay in the order in which they were seen.
-    by_rank = np.lexsort((-used, pairs >> _CPU_BITS))
-    pairs, used = pairs[by_rank], used[by_rank]
-    ranked = list(zip((pairs & _CPUS).tolist(), used.tolist(), strict=True))
-    edges = np.searchsorted(pairs >> _CPU_BITS, np.arange(len(order) + 1)).tolist()
-    found = [(int(keys[place]), ranked[a:b]) for place, (a, b) in zip(order.tolist(), pairwise(edges), strict=True)]
-    return found, max(0, len(keys) - limit)
+def _shapes(ranking: _Ranking, known: _Known, by: Grouping, use: _Use, before: Window) -> list[ProcessShape]:
+    comms, total = use.comms, max(1, use.total)
+    part_ms = max(use.window.nanos / _PARTS / MILLIS, 1e-9)
+    # Microseconds in a millisecond are thousandths of a core.
+    over_time = np.rint(ranking.over_time / part_ms).astype(np.int64).tolist()
+    columns = (ranking.largest, ranking.processes, ranking.used, ranking.in_kernel, ranking.before)
+    numbers = zip(*(column.tolist() for column in columns), strict=True)
+    found: list[ProcessShape] = []
+    for row, cores, course, (largest, many, used, in_kernel, earlier) in zip(
+        known.rows(ranking.largest & _PIDS), ranking.cores, over_time, numbers, strict=True
+    ):
+        one = by == "process" or (by == "program" and many == 1)
+        in_container, in_pod = one or by == "container", one or by in {"container", "pod"}
+        container, pod = row.get("container") if in_container else None, row.get("pod") if in_pod else None
+        found.append(
+            {
+                "comm": comms[largest >> _PID_BITS] if one or by == "program" else _title(by, row),
+                "pid": largest & _PIDS if one else None,
+                "processes": many,
+                "cmdline": row.get("cmdline") if one else None,
+                "container": container,
+                "container_name": row.get("container_name") if container else None,
+                "pod": pod,
+                "pod_name": row.get("pod_name") if pod else None,
+                "owner": row.get("owner") if pod else None,
+                "cgroup": row.get("cgroup") if one or container else None,
+                "share": round(used / total, 5),
+                "seconds": round(used / 1e6, 3),
+                "kernel_seconds": round(in_kernel / 1e6, 3),
+                "before_seconds": None if before.empty else round(earlier / 1e6, 3),
+                "per_cpu": [(cpu, round(weight / 1e6, 3)) for cpu, weight in cores],
+                "over_time": course,
+            }
+        )
+    return found
 
 
-def _shape(
-    comm: str, pid: int | None, cores: list[tuple[int, int]], known: Mapping[str, Any], total: int
-) -> ProcessShape:
-    used = sum(weight for _, weight in cores)
-    return {
-        "comm": comm,
-        "pid": pid,
-        "cmdline": known.get("cmdline"),
-        "container": known.get("container"),
-        "container_name": known.get("container_name"),
-        "pod": known.get("pod"),
-        "pod_name": known.get("pod_name"),
-        "owner": known.get("owner"),
-        "cgroup": known.get("cgroup"),
-        "share": round(used / max(1, total), 5),
-        "seconds": round(used / 1e6, 3),
-        "per_cpu": [(cpu, round(weight / 1e6, 3)) for cpu, weight in cores],
-    }
+def _title(by: Grouping, row: Mapping[str, Any]) -> str:
+    """The name of a container or pod; what holds a pod together has none of its own, nor has what lived for an
+    instant."""
+    if not row.get(by):
+        return f"not in a {by}"
+    short: str = row[by][:12]
+    if by == "pod":
+        return row["pod_name"] or short
+    return row["container_name"] or (f"{row['pod_name']}/{short}" if row["pod_name"] else short)
