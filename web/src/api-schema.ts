@@ -218,6 +218,7 @@ export interface Estimate {
   high: number;
 }
 
+/** An event; `marked` where the recorder marked it as an incident. */
 export interface EventShape {
   at: number;
   kind: string;
@@ -231,6 +232,7 @@ export interface EventShape {
   comm: string | null;
   container: string | null;
   container_name: string | null;
+  marked: boolean;
 }
 
 /** `kinds` are all kinds in the window that match filters and text, whichever were requested. */

@@ -1,6 +1,7 @@
 """Sequences of actions: keys after the mouse, a baseline next to the selection, undo."""
 
 import base64
+import re
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -155,6 +156,33 @@ def test_a_slow_request_shows_its_progress_and_can_be_stopped(at_incident: Page)
     expect(at_incident.get_by_test_id("flame-canvas")).to_be_visible()
 
 
+def test_repeated_events_are_folded_and_counted_as_on_the_timeline(new_page, served, tmp_path):
+    scene = Scene(cores=2, seconds=60)
+    for second in range(10, 40):
+        scene.event(second, "link", f"eth0: renamed from veth{second:06x}", "info")
+    scene.event(41, "nic-reset", "eth0: reset", device="eth0")
+    scene.event(41, "incident", "kernel-log: eth0: reset", source="recorder", trigger="nic-reset", device="eth0")
+    scene.row("losses", 55, source="perf", kind="overrun", count=31, text="the buffer was full")
+    scene.write(tmp_path / "r")
+    page = new_page(f"{served(tmp_path / 'r')}#tab=events", bypass_csp=True)
+    rows = page.get_by_role("table", name="events of the window").locator("tbody tr")
+    expect(rows).to_have_count(3)
+    # The lane counts the same: neither marks of incidents nor losses.
+    expect(page.get_by_test_id("events-counted")).to_have_text("31 events · 1 loss")
+    expect(page.get_by_role("group", name="events", exact=True).first).to_contain_text("31 events")
+    expect(rows.nth(1).locator(".severity")).to_have_class(re.compile("critical"))
+    expect(rows.nth(1)).to_contain_text("incident")
+    fold = rows.first.get_by_role("button", name="×30")
+    expect(fold).to_have_attribute("aria-expanded", "false")
+    fold.click()
+    expect(rows.first.locator(".folded li")).to_have_count(30)
+    at_rest(page)
+    assert not (broken := violations(page, ".panels")), "\n".join(broken)
+    page.keyboard.press("e")
+    wait_for_state(page, "fold=0")
+    expect(rows).to_have_count(32)
+
+
 def test_events_are_searched_chosen_by_kind_and_filtered(new_page, served, tmp_path):
     scene = Scene(cores=2, seconds=60)
     for second in range(10, 40):
@@ -162,7 +190,7 @@ def test_events_are_searched_chosen_by_kind_and_filtered(new_page, served, tmp_p
     scene.event(50, "oom", "Out of memory: Killed process 7 (app)", comm="app", pid=7)
     scene.row("losses", 55, source="perf", kind="overrun", count=31, text="the buffer was full")
     scene.write(tmp_path / "r")
-    page = new_page(f"{served(tmp_path / 'r')}#tab=events", bypass_csp=True)
+    page = new_page(f"{served(tmp_path / 'r')}#tab=events&fold=0", bypass_csp=True)
     rows = page.get_by_role("table", name="events of the window").locator("tbody tr")
     kinds, marks = page.get_by_test_id("kinds"), page.get_by_test_id("marks").get_by_role("button")
     expect(rows).to_have_count(32)

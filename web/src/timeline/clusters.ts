@@ -3,6 +3,9 @@
 /** A mark is at least this wide, so that it can be hit; nearer ones are one mark. */
 export const MARK_PX = 24;
 
+/** The sign of each severity, on the timeline and in tables. */
+export const GLYPHS: Record<string, string> = { critical: "◆", warning: "▲", info: "○" };
+
 /** Where the middle of a mark stands, for its style. */
 export function markStyle(of: { x: number; room: number; left: boolean }, width: number): Record<string, string> {
   const side: Record<string, string> = of.left ? { right: `${width - of.x}px` } : { left: `${of.x}px` };

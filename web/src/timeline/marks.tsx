@@ -7,11 +7,10 @@ import { duration, moment, plural } from "../format";
 import { change, extent, filters, recording, state, view, warm } from "../state";
 import type { Mark } from "../types";
 import { centred } from "./axis";
-import { clusters, mostSevere, MARK_PX, markStyle } from "./clusters";
+import { clusters, GLYPHS, mostSevere, MARK_PX, markStyle } from "./clusters";
 import { Lane } from "./lane";
 import { placeOf, plotWidth, useCells } from "./plot";
 
-const GLYPHS: Record<string, string> = { critical: "◆", warning: "▲", info: "○" };
 /** What the recorder lost is drawn as such. */
 const LOST = { kind: "lost", glyph: "▒" };
 /** The resolution of the request for marks; those that are too close to be hit alone are drawn as one. */

@@ -152,6 +152,8 @@ class LanesShape(Span):
 
 
 class EventShape(TypedDict):
+    """An event; `marked` where the recorder marked it as an incident."""
+
     at: int
     kind: str
     severity: str
@@ -164,6 +166,7 @@ class EventShape(TypedDict):
     comm: str | None
     container: str | None
     container_name: str | None
+    marked: bool
 
 
 class KindCount(TypedDict):

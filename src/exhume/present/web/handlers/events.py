@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exhume.model.clock import MILLIS, NANOS, Window
+from exhume.model.tables import INCIDENT
 from exhume.model.text import duration
 from exhume.present.web.handle import BoundQuery, RecordingHandle, ms
 from exhume.present.web.params import EventsParams, MarksParams
@@ -26,6 +27,7 @@ _SEVERITIES = ("info", "warning", "critical")
 _EVENT_COLUMNS = [
     *("wall", "kind", "severity", "source", "text", "cpu", "device", "value", "pid", "comm", "container"),
     "container_name",
+    "trigger",
 ]
 
 
@@ -36,7 +38,7 @@ def events(handle: RecordingHandle, params: EventsParams) -> Reply:
     kinds, text, limit = params.kinds, params.text, params.limit
     logged = query.recording.read("events", query.window, _EVENT_COLUMNS)
     own = pa.Table.from_pylist(_recorder_events(handle, query.window), schema=logged.schema)
-    every_row = pa.concat_tables([logged, own])
+    every_row = _without_repeats(pa.concat_tables([logged, own]))
     rows = _concerning(every_row, query.filter)
     concerned = rows.num_rows
     if text:
@@ -48,6 +50,7 @@ def events(handle: RecordingHandle, params: EventsParams) -> Reply:
     shown = rows.slice(0, limit).to_pylist()
     for row in shown:
         row |= {"at": ms(row.pop("wall")), "text": _short(row["text"], LONGEST_EVENT)}
+        del row["trigger"]
         # JSON has no infinite numbers.
         row["value"] = row["value"] if isfinite(row["value"] or 0) else None
     shape: EventsShape = {
@@ -58,6 +61,18 @@ def events(handle: RecordingHandle, params: EventsParams) -> Reply:
         "elsewhere": every_row.num_rows - concerned,
     }
     return json_reply(shape)
+
+
+def _without_repeats(rows: pa.Table) -> pa.Table:
+    """The events without marks that repeat the time and text of a logged one; that one is `marked`."""
+    columns = [rows.column(name).to_pylist() for name in ("wall", "kind", "source", "text", "trigger")]
+    logged, marks = [], []
+    for wall, kind, source, text, trigger in zip(*columns, strict=True):
+        logged.append(None if kind == INCIDENT else (wall, kind, f"{source}: {text}"))
+        marks.append((wall, trigger, text) if kind == INCIDENT else None)
+    repeated = set(logged) & set(marks) - {None}
+    listed = rows.append_column("marked", pa.array([each in repeated for each in logged], pa.bool_()))
+    return listed.filter(pa.array([each not in repeated for each in marks], pa.bool_()))
 
 
 def _short(text: str, most: int) -> str:
@@ -88,8 +103,8 @@ def marks(handle: RecordingHandle, params: MarksParams) -> Reply:
     """Events of a kind that fall into the same cell as one mark."""
     query = BoundQuery.of(handle, params)
     window, cells = query.window, params.cells
-    columns = ["wall", "kind", "severity", "text", "cpu", "comm", "pid", "container"]
-    rows = _concerning(query.recording.read("events", window, columns), query.filter)
+    columns = ["wall", "kind", "severity", "source", "text", "cpu", "comm", "pid", "container", "trigger"]
+    rows = _concerning(_without_repeats(query.recording.read("events", window, columns)), query.filter)
     own = _recorder_events(handle, window)
     found: dict[tuple[int, str], Mark] = {}
     for row in sorted([*rows.to_pylist(), *own], key=lambda row: row["wall"]):
