@@ -185,6 +185,14 @@ def test_pages_that_totals_lack_are_found_by_the_page_counters(node: FakeNode) -
     assert not parent.exact
 
 
+def test_pages_that_are_all_in_swap_are_found_by_the_page_counters(node: FakeNode) -> None:
+    old_node(node, 300, 4)
+    counters(node, "docker", 0, swap=300)
+    counters(node, "service", 0, swap=60, procs="1\n")
+    (parent,) = find_residuals(node.host).parents
+    assert (parent.name, parent.unclassified_bytes, parent.swap_bytes) == ("/docker", 0, 300 * PAGE)
+
+
 def test_page_counters_are_not_read_where_totals_explain_all_zombies(node: FakeNode) -> None:
     old_node(node, 3, 2)
     counters(node, "docker", 50)

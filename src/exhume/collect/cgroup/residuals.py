@@ -107,13 +107,16 @@ def _with_page_counters(parents: list[ParentResidual], counters: "_Survey", host
     stock = _STOCK_PAGES * PAGE * len(possible_cpus(host) or (0,))
     for charged in counters.parents(lambda _: None):
         parent = known.get(charged.path, ParentResidual(charged.path, 1, None, name=charged.name))
-        unclassified = charged.unclassified_bytes - parent.file_bytes - parent.shmem_bytes - parent.anon_bytes
         # What CPUs have in stock for the processes of the cgroup itself is not a zombie's.
-        if unclassified < PAGE or (charged.populated and unclassified <= stock):
+        least = stock + 1 if charged.populated else PAGE
+        unclassified = charged.unclassified_bytes - parent.file_bytes - parent.shmem_bytes - parent.anon_bytes
+        in_swap = charged.swap_bytes - parent.swap_bytes
+        # All pages may be in swap: then no memory is charged.
+        if unclassified < least and in_swap < least:
             continue
         known[parent.path] = replace(
             parent,
-            unclassified_bytes=unclassified,
+            unclassified_bytes=unclassified if unclassified >= least else 0,
             swap_bytes=max(parent.swap_bytes, charged.swap_bytes),
             exact=False,
             populated=charged.populated,
