@@ -102,7 +102,7 @@ bench: $(VENV)/.installed-dev ## compare costs with the usual tools, into bench/
 	@tools/system-packages test
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick)
 
-soak: $(VENV)/.installed-dev ## record for an hour at a large node's rate, memory use into bench/SOAK.md (ARGS="--minutes 10 --idle")
+soak: $(VENV)/.installed-dev ## record for two hours at a large node's rate: memory, open files and losses into bench/SOAK.md (ARGS="--minutes 10 --idle")
 	@tools/system-packages test
 	@$(BIN)/python -m bench.soak $(ARGS)
 

@@ -1,5 +1,5 @@
-"""Loads to measure under: every core busy with compression, and a steady stream of short-lived processes; or one core
-that is kept in the kernel.
+"""Loads to measure under: every core busy with compression, and a steady stream of short-lived processes; one core that
+starts programs as fast as it can; many processes in many cgroups; one core that is kept in the kernel.
 
 The work is bounded (memory, processes) and paced, so that what is measured meets the same load every time.
 """
@@ -8,16 +8,25 @@ import argparse
 import contextlib
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
+from exhume.procfs.host import Host
 
 FORKS_PER_SECOND = 900
 BLOCK_BYTES = 256 << 10
 SHORT_LIVED = ("/bin/sh", "-c", ":")
+TRUE = "/bin/true"
+# What a cgroup of the crowd may take: a quota that none of its sleeping processes reaches.
+CROWD_QUOTA_US = 50_000
+CROWD_PARENT = "exhume-bench-crowd"
 
 
 def compress_and_fork(core: int, forks_per_second: float) -> None:
@@ -29,6 +38,8 @@ def compress_and_fork(core: int, forks_per_second: float) -> None:
     # The parent may be killed, and then cannot end the load.
     while os.getppid() == parent:
         zlib.compress(block, 6)
+        if not forks_per_second:
+            continue
         now = time.monotonic()
         # After a stall the missed ones are not made up for: a burst would be another load.
         due = max(due, now - 0.1)
@@ -38,16 +49,40 @@ def compress_and_fork(core: int, forks_per_second: float) -> None:
             now = time.monotonic()
 
 
+def fork_and_exec(core: int) -> None:
+    """Start and reap /bin/true on one core, as fast as it goes, while the parent process lives."""
+    os.sched_setaffinity(0, {core})
+    parent = os.getppid()
+    while os.getppid() == parent:
+        os.waitpid(os.posix_spawn(TRUE, (TRUE,), {}), 0)
+
+
+def compress(core: int) -> None:
+    """Compress on one core while the parent process lives."""
+    compress_and_fork(core, 0.0)
+
+
 @contextlib.contextmanager
 def load(forks_per_second: float = FORKS_PER_SECOND) -> Iterator[None]:
     """The load on every core that this process may use, for as long as the block lasts."""
     cores = sorted(os.sched_getaffinity(0))
-    workers = [
-        multiprocessing.get_context("spawn").Process(
-            target=compress_and_fork, args=(core, forks_per_second / len(cores)), daemon=True
-        )
-        for core in cores
-    ]
+    with _workers([(compress_and_fork, (core, forks_per_second / len(cores))) for core in cores]):
+        yield
+
+
+@contextlib.contextmanager
+def exec_load() -> Iterator[None]:
+    """The first core starts /bin/true at full speed, the others compress, for as long as the block lasts."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    with _workers([(fork_and_exec, (first,)), *((compress, (core,)) for core in others)]):
+        yield
+
+
+@contextlib.contextmanager
+def _workers(tasks: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> Iterator[None]:
+    """Processes, one for each function and its arguments, for as long as the block lasts."""
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=function, args=args, daemon=True) for function, args in tasks]
     for worker in workers:
         worker.start()
     try:
@@ -57,6 +92,53 @@ def load(forks_per_second: float = FORKS_PER_SECOND) -> Iterator[None]:
             worker.terminate()
         for worker in workers:
             worker.join()
+
+
+@contextlib.contextmanager
+def crowd(processes: int = 3000, cgroups: int = 300) -> Iterator[None]:
+    """Sleeping processes, spread over cgroups that have a quota (and memory cgroups where those are separate), for as
+    long as the block lasts."""
+    layout = hierarchies(Host())
+    cpu, memory = find_v1(layout, "cpu") or find_v2(layout), find_v1(layout, "memory")
+    if cpu is None:
+        raise OSError("no hierarchy with the cpu controller is mounted")
+    parents = [each.path / CROWD_PARENT for each in (cpu, memory) if each is not None]
+    sleepers: list[int] = []
+    try:
+        for parent in parents:
+            parent.mkdir()
+        if cpu.version == 2:
+            (parents[0] / "cgroup.subtree_control").write_text("+cpu +memory")
+        for number in range(cgroups):
+            for parent in parents:
+                (parent / str(number)).mkdir()
+            limit = ("cpu.cfs_quota_us", f"{CROWD_QUOTA_US}") if cpu.version == 1 else ("cpu.max", f"{CROWD_QUOTA_US}")
+            (parents[0] / str(number) / limit[0]).write_text(limit[1])
+            for _ in range(processes // cgroups):
+                sleepers.append(os.posix_spawn("/bin/sleep", ("sleep", "infinity"), {}))
+                for parent in parents:
+                    (parent / str(number) / "cgroup.procs").write_text(str(sleepers[-1]))
+        yield
+    finally:
+        for pid in sleepers:
+            os.kill(pid, signal.SIGKILL)
+        for pid in sleepers:
+            os.waitpid(pid, 0)
+        for parent in parents:
+            _remove_cgroups(parent)
+
+
+def _remove_cgroups(parent: Path) -> None:
+    """Remove a cgroup and those in it; the last process of each may still be on its way out."""
+    for path in (*(each for each in parent.glob("*/") if each.is_dir()), parent):
+        for _ in range(100):
+            try:
+                path.rmdir()
+                break
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.02)
 
 
 # Reads a file that the kernel writes as it is read: its table of symbols.

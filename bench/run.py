@@ -28,6 +28,7 @@ from bench import (
     page_speed,
     platform_cost,
     recorder_cost,
+    scale_curves,
 )
 from bench.processes import EXHUME, BenchError, NotMeasured
 from bench.report import QUIET, RESULTS, Section, as_document, as_table, with_sections
@@ -35,6 +36,7 @@ from exhume.lab.score.plan import others_busy
 
 BENCHMARKS = {
     "recorder-cost": recorder_cost.measure,
+    "scale": scale_curves.measure,
     "platform": platform_cost.measure,
     "high-rate": high_rate.measure,
     "disk": disk.measure,
