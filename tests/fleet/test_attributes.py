@@ -158,8 +158,8 @@ def test_any_names_give_short_values(name, values):
 
 
 def test_long_names_take_no_longer_than_their_length():
-    began = time.perf_counter()
+    began = time.thread_time()
     for text in ("0" * 100_000, "a1" * 50_000, "a:" * 50_000, "1." * 50_000, "-" * 100_000, "ip-1" + "-1" * 50_000):
         Normalizer("worker-17")(text)
         unit_key(text)
-    assert time.perf_counter() - began < 5.0
+    assert time.thread_time() - began < 5.0
