@@ -86,6 +86,8 @@ def test_incidents_are_marked_on_the_overview(page: Page, span, when, incident):
     expect(ticks.first).to_be_attached()
     at_rest(page)
     strip, tick = box(page, "overview"), ticks.first.bounding_box()
+    # As high as it is drawn: styles of a panel once squeezed it.
+    assert strip["height"] == page.get_by_test_id("overview").evaluate("node => node.height / devicePixelRatio")
     share = (tick["x"] - strip["x"]) / strip["width"]
     assert abs(share - (when[0] - span[0]) / (span[1] - span[0])) < 0.03
     page.mouse.click(tick["x"] + 1, strip["y"] + 5)

@@ -169,7 +169,7 @@ function Strip(props: { of: ProcessUse; seconds: number; cores: number }): JSX.E
   const on = plural(of.per_cpu.length, "core");
   return (
     <span title={`${on}; most on core ${of.per_cpu[0]?.[0] ?? "?"}`}>
-      <svg class="strip" viewBox={`0 0 ${cores} 1`} preserveAspectRatio="none" aria-hidden="true">
+      <svg class="core-strip" viewBox={`0 0 ${cores} 1`} preserveAspectRatio="none" aria-hidden="true">
         {coreStrip(of.per_cpu, seconds).map((path, level) => (
           <path key={level} class={`level-${level}`} d={path} />
         ))}
