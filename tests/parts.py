@@ -10,8 +10,9 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
-# Debian keeps mkfs and others outside the PATH of ordinary users.
-SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+# Debian keeps mkfs and others outside the PATH of ordinary users, and Go where each version has a folder of its own.
+_GO = sorted(str(place) for place in Path("/usr/lib").glob("go-1.*/bin"))
+SEARCH_PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin", *_GO))
 
 
 def missing(part: str) -> NoReturn:
