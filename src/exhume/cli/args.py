@@ -210,7 +210,7 @@ def add_recording_options(parser: ArgumentParser, *, window: bool = True, json: 
     add_setting(parser, DIR, "-d")
     if window:
         option(parser, "--last DURATION", "The last part of the recording, for example 10m.")
-        option(parser, "--since TIME", f"Begin of the window: {TIME_FORMS}.")
+        option(parser, "--since TIME", f"Start of the window: {TIME_FORMS}.")
         option(parser, "--until TIME", "End of the window (not inside it); same forms.")
     if json:
         add_json(parser)

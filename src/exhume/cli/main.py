@@ -48,18 +48,19 @@ COMMANDS = {
         ("exhume diagnose", "exhume diagnose --at 03:14:07", "exhume diagnose --last 10m --html incident.html"),
     ),
     "top": Command(
-        "Show this node live, by the rows of its recorder.",
+        "Show this node live, from what its recorder writes.",
         ("exhume top", "exhume top --sort wait --filter kubelet", "exhume top --json"),
     ),
     "info": Command(
-        "Show what a recording holds, lost and cost.", ("exhume info", "exhume info --cost", "exhume info --json")
+        "Show a recording's time range, size, losses and overhead.",
+        ("exhume info", "exhume info --cost", "exhume info --json"),
     ),
     "health": Command(
-        "Say whether the recorder works, for probes.",
+        "Check that the recorder is working, for probes.",
         ("exhume health", "exhume health --json", "exhume health --allow-losses --late-after 30s"),
     ),
     "incidents": Command(
-        "List the moments that the recorder marked.",
+        "List the incidents that the recorder marked.",
         ("exhume incidents", "exhume incidents --last 1h", "exhume incidents --no-findings --json"),
     ),
     "cores": Command(
@@ -111,7 +112,7 @@ COMMANDS = {
         ),
     ),
     "import": Command(
-        "Make a recording of files that other tools wrote.",
+        "Import perf, sysstat and kernel log files as a recording.",
         (
             "exhume import perf.data --dir incident",
             "exhume import perf.data.* mpstat.json dmesg.txt --dir incident",
@@ -131,7 +132,7 @@ COMMANDS = {
         ("exhume fix plan ecs.service", "exhume fix apply", "exhume fix rollback"),
     ),
     "fleet": Command(
-        "Many nodes: send to a lake, tend it, see which nodes are sick and why.",
+        "Collect many nodes in a lake; report which are sick and why.",
         (
             "exhume fleet push s3://bucket/lake",
             "exhume fleet report --lake /srv/lake",
@@ -139,12 +140,12 @@ COMMANDS = {
         ),
     ),
     "install": Command(
-        "Install recorder and page as services of systemd.",
+        "Install the recorder and the page as systemd services.",
         ("exhume install --dry-run", "exhume install", "exhume install --no-page"),
     ),
     "uninstall": Command("Remove the services; recordings stay.", ("exhume uninstall", "exhume uninstall --purge")),
     "demo": Command(
-        "Make up an incident, and walk through it on the page.",
+        "Walk through a synthetic incident on the page.",
         ("exhume demo", "exhume demo --no-browser", "exhume demo --keep /tmp/incident"),
     ),
     "lab": Command(

@@ -1,4 +1,4 @@
-"""Say whether the recorder works: for probes and monitoring. It reads two small files, not the recording.
+"""Check that the recorder is working, for probes and monitoring. It reads two small files, not the recording.
 
 Healthy is a recorder whose last tick is recent and that lost nothing in the last five minutes.
 """

@@ -1,4 +1,4 @@
-"""Make a recording of files that other tools wrote: perf.data and perf script, mpstat and sadf, kernel logs, folded
+"""Import files of other tools as a recording: perf.data and perf script, mpstat and sadf, kernel logs, folded
 stacks, pprof, speedscope.
 
 Many files become one timeline, in any order; more can be added later, and the same file twice adds nothing. A directory

@@ -1,4 +1,4 @@
-"""List the moments that the recorder marked, each with the finding that explains it best.
+"""List the incidents that the recorder marked, each with the finding that explains it best.
 
 Marks are starved cores, ksoftirqd threads that had to wait, log lines about starvation, and leaking cgroups.
 """

@@ -1,4 +1,4 @@
-"""Show what a recording holds, lost and cost: span, size, rate, event source, losses, own cost, missing sources."""
+"""Show a recording's time range, size, sampling rate, event source, losses, overhead and missing sources."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Install the recorder and the page as services of systemd: hardened, watched, started at boot.
+"""Install the recorder and the page as systemd services: hardened, with a watchdog, started at boot.
 
 Recordings go to /var/lib/exhume; settings come from /etc/default/exhume. Run it again after an upgrade.
 """

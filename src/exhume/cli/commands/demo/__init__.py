@@ -1,4 +1,4 @@
-"""Make up an incident and walk through it: a recording of a busy node in which one of 96 cores stalls for seconds, the
+"""Walk through a synthetic incident: a recording of a busy node in which one of 96 cores stalls for seconds, the
 page that shows it, and what to look at.
 
 It needs neither root nor a node in trouble, takes some seconds to begin, and removes all that it made when it ends.

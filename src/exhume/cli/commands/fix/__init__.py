@@ -1,4 +1,4 @@
-"""Plan what removes a finding, least harm first; apply it when asked to, verify it, or roll it back."""
+"""Plan, apply, verify and roll back what removes a finding, least disruptive step first."""
 
 import importlib
 import os
