@@ -170,6 +170,24 @@ def test_any_bytes(tmp_path_factory, content, begin):
     survives(tmp_path_factory.mktemp("any"), begin + content)
 
 
+def test_damaged_content_leaks_no_memory(tmp_path):
+    content = bytearray(SEEDS["perf script.zst"])
+    content[len(content) // 2 : len(content) // 2 + 8] = b"\xff" * 8
+    survives(tmp_path, bytes(content))
+    before = address_space()
+    for _ in range(50):
+        survives(tmp_path, bytes(content))
+    # Each read asks for a piece of 1 MB.
+    assert address_space() - before < 10 << 20
+
+
+def test_a_small_file_takes_no_large_buffer(tmp_path):
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (address_space() + (32 << 20), limit[1]))
+    read(tmp_path, SEEDS["pprof"])
+    read(tmp_path, SEEDS["speedscope"])
+
+
 def test_endless_nesting(tmp_path):
     for content in (
         b'{"$schema":"speedscope","profiles":' + b"[" * 200_000,

@@ -138,3 +138,11 @@ def test_real_dmesg(tmp_path, flags):
     texts = {event.text.strip() for event in events_of(recording)}
     # Some lines are the rest of the one before.
     assert len(wanted - texts) <= len(wanted) // 50
+
+
+@pytest.mark.parametrize("line", ["400", '"text"', "[1]", "null"])
+def test_json_that_is_no_entry_of_the_journal_is_left_out(tmp_path, line):
+    path = put(tmp_path, "journal", FORMS["journal json"] + line + "\n")
+    result, recording = imported(tmp_path, path)
+    assert not result.complete
+    assert [event.text for event in events_of(recording)] == [PLAIN, RESET]

@@ -110,3 +110,20 @@ def test_binary_files_without_sadf_say_what_to_do(tmp_path, monkeypatch):
     path = put(tmp_path, "sa", b"\x96\xd5" + bytes(100))
     result = import_files(ImportRequest((str(path),), tmp_path / "r", processes=1))
     assert "install sysstat" in result.files[0].error.reason
+
+
+def test_a_row_with_a_share_that_is_not_a_number_is_left_out(tmp_path):
+    text = mpstat_text(range(1, 4), {0: (10.0, 20.5, 0.0), 1: (0.0, 0.0, 99.99)}).replace("20.50", "nan", 1)
+    result, recording = imported(tmp_path, put(tmp_path, "mpstat.txt", text))
+    assert not result.complete
+    assert [(row["time"] - START, row["cpu"]) for row in rows_of(recording)] == [
+        (second * NANOS, cpu) for second in range(3) for cpu in range(2)
+    ][1:]
+
+
+def test_a_share_with_two_points_is_no_number_in_json(tmp_path):
+    moments = [{"timestamp": f"03:00:0{second}", "cpu-load": [{"cpu": "0", "usr": 1.5}]} for second in range(3)]
+    host = {"nodename": "n", "date": "2026-03-01", "number-of-cpus": 1, "statistics": moments}
+    whole = json.dumps({"sysstat": {"hosts": [host]}}).replace("1.5", "1..5", 1)
+    _, recording = imported(tmp_path, put(tmp_path, "m.json", whole))
+    assert [row["user"] for row in rows_of(recording)] == [10, 15, 15]

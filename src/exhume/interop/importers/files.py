@@ -66,6 +66,19 @@ class InputFile:
             return self.open()
         return io.BufferedReader(_Unpacked(self.open(), self.packing, self.size), _CHUNK)
 
+    def read_all(self, most: int) -> bytes:
+        """All of the file, unpacked. Raises Unreadable where it is more than `most` bytes."""
+        pieces: list[bytes] = []
+        size = 0
+        with self.open_unpacked() as content:
+            # In pieces: read(most) would allocate all of it first, however small the file is.
+            while piece := content.read(_CHUNK):
+                pieces.append(piece)
+                size += len(piece)
+                if size > most:
+                    raise Unreadable(f"more than {most >> 20} MB, which no such file has")
+        return b"".join(pieces)
+
     def digest(self) -> str:
         """The hash of its content: by this a file is known again."""
         found = hashlib.blake2b(digest_size=16)
@@ -112,14 +125,14 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: "memoryview[int]") -> int:  # type: ignore[override]
         try:
-            content = self._content.read(len(buffer))
+            # Not read(): pyarrow's stream (26.0) leaks the bytes it allocated when the content is damaged.
+            size = int(self._content.readinto(buffer))
         except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
             raise Unreadable("the compressed content is cut off or damaged", self._read) from error
-        self._read += len(content)
+        self._read += size
         if self._read > self._most:
             raise Unreadable(f"unpacks to more than {self._most >> 20} MB, which no such file does", self._read)
-        buffer[: len(content)] = content
-        return len(content)
+        return size
 
     def close(self) -> None:
         self._file.close()

@@ -151,14 +151,15 @@ def _json_lines(text: str) -> Iterator[Line | None]:
             boot = entry.get("_SOURCE_MONOTONIC_TIMESTAMP")
             wall = int(entry["__REALTIME_TIMESTAMP"]) * 1000
             yield Line(wall, None if boot is None else int(boot) * 1000, text, str(entry.get("_HOSTNAME", "")))
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            # Not JSON, not an object, or without what an entry has.
             yield None
 
 
 _MOST_JSON = 64 << 20
 
 
-def _dmesg_json(content: bytes) -> Iterator[Line | None]:
+def _dmesg_json(content: bytes) -> Iterator[Line]:
     try:
         for entry in json.loads(content)["dmesg"]:
             yield Line(None, round(float(entry["time"]) * 1e6) * 1000, str(entry["msg"]))
@@ -167,13 +168,10 @@ def _dmesg_json(content: bytes) -> Iterator[Line | None]:
 
 
 def _lines(file: InputFile, left_out: LeftOutLog, zone: tzinfo | None) -> Iterator[Line]:
+    if file.head.lstrip().startswith(b"{") and b'"__REALTIME_TIMESTAMP"' not in file.head:
+        yield from _dmesg_json(file.read_all(_MOST_JSON))
+        return
     with file.open_unpacked() as content:
-        if file.head.lstrip().startswith(b"{") and b'"__REALTIME_TIMESTAMP"' not in file.head:
-            whole = content.read(_MOST_JSON + 1)
-            if len(whole) > _MOST_JSON:
-                raise Unreadable("JSON of more than 64 MB; use the text that dmesg prints")
-            yield from (line for line in _dmesg_json(whole) if line is not None)
-            return
         parser = LogParser(file.head.decode("utf-8", "replace"), file.mtime_ns, zone)
         for offset, chunk in chunks(content):
             text = chunk.decode("utf-8", "replace")

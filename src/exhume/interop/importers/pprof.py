@@ -77,20 +77,12 @@ def looks_like_pprof(file: InputFile) -> bool:
     that of a field of the message."""
     if not file.head or file.head[0] not in (0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32):
         return False
-    return parse_pprof(_content(file)) is not None
-
-
-def _content(file: InputFile) -> bytes:
-    with file.open_unpacked() as content:
-        whole = content.read(_MOST_BYTES + 1)
-    if len(whole) > _MOST_BYTES:
-        raise Unreadable(f"more than {_MOST_BYTES >> 20} MB, which no profile is")
-    return whole
+    return parse_pprof(file.read_all(_MOST_BYTES)) is not None
 
 
 def read_pprof(file: InputFile, intake: Intake, options: ReadOptions) -> None:
     """Raises Unreadable."""
-    profile = parse_pprof(_content(file))
+    profile = parse_pprof(file.read_all(_MOST_BYTES))
     if profile is None:
         raise Unreadable("not a profile of pprof")
     texts = _Texts(profile.string_table)

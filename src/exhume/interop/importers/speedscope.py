@@ -29,10 +29,7 @@ def read_speedscope(file: InputFile, intake: Intake, options: ReadOptions) -> No
     """Raises Unreadable."""
     if options.start is None:
         raise NoWallTime("its times begin at zero; give the time of the first sample with --start")
-    with file.open_unpacked() as content:
-        whole = content.read(_MOST_BYTES + 1)
-    if len(whole) > _MOST_BYTES:
-        raise Unreadable(f"more than {_MOST_BYTES >> 20} MB of JSON")
+    whole = file.read_all(_MOST_BYTES)
     try:
         document = json.loads(whole)
         book, comms = StackBook(), CommPlaces()

@@ -6,6 +6,7 @@ interval's end.
 
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -38,7 +39,7 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d)(?:\s*([AP]M))?")
 _TEXT_ROW = re.compile(r"(\d{1,2}:\d\d:\d\d(?: [AP]M)?)\s+(all|CPU|\d+)\s+(.*)")
 _JSON_TIME = re.compile(r'"timestamp":\s*(?:"([^"]*)"|\{([^}]*)\})')
 _JSON_CORE = re.compile(r'\{"cpu":\s*"(\d+)",([^}]*)\}')
-_JSON_VALUE = re.compile(r'"([a-z]+)":\s*([\d.]+)')
+_JSON_VALUE = re.compile(r'"([a-z]+)":\s*(\d+(?:\.\d+)?)')
 _JSON_TEXT = re.compile(r'"(nodename|release|machine|date|file-date|timezone)":\s*"([^"]*)"')
 _JSON_CPUS = re.compile(r'"number-of-cpus":\s*(\d+)')
 
@@ -143,6 +144,9 @@ def _text_moments(file: InputFile, intake: Intake, dates: _Dates) -> Iterator[Mo
                     values = dict(zip(names, map(float, rest.replace(",", ".").split()), strict=True))
                 except ValueError:
                     intake.left_out.add("a row of mpstat that is cut off", offset)
+                    continue
+                if not all(map(math.isfinite, values.values())):
+                    intake.left_out.add("a row of mpstat with a share that is not a number", offset)
                     continue
                 rows.append((int(core), values))
     if rows:
