@@ -36,6 +36,8 @@ from exhume.store.read.stacks import (
 # Segments from which on it pays to read them side by side, and how many are read before they are summed.
 _MANY = 8
 _AHEAD = 4
+# (command, stacks, index into stacks, count, weight), each pair of command and stack once.
+_Sum = tuple[Ints, Ids, Ints, Ints, Ints]
 # Rows of segments that are kept before equal ones are summed: memory follows the distinct stacks, not the time.
 _FOLD_ROWS = 500_000
 
@@ -265,7 +267,7 @@ class _Sums:
 
     def __init__(self) -> None:
         self._comms: dict[str, int] = {}
-        self._parts: list[tuple[Ints, Ids, Ints, Ints]] = []
+        self._parts: list[_Sum] = []
         self._rows = 0
         self._fold_at = _FOLD_ROWS
 
@@ -273,12 +275,11 @@ class _Sums:
         """Add a segment; returns the stacks that it shows."""
         if len(part.comm):
             known = np.array([self._comms.setdefault(name, len(self._comms)) for name in part.comms])
-            self._parts.append((known[part.comm], part.stacks[part.stack], part.counts, part.weights_us))
+            self._parts.append((known[part.comm], part.stacks, part.stack, part.counts, part.weights_us))
             self._rows += len(part.comm)
             if self._rows > self._fold_at:
-                comm, stacks, index, counts, weights = self.total()
-                self._parts = [(comm, stacks[index], counts, weights)]
-                self._rows = len(comm)
+                self._parts = [self.total()]
+                self._rows = len(self._parts[0][0])
                 self._fold_at = max(_FOLD_ROWS, 2 * self._rows)
         return part.stacks
 
@@ -286,13 +287,15 @@ class _Sums:
     def comms(self) -> list[str]:
         return list(self._comms)
 
-    def total(self) -> tuple[Ints, Ids, Ints, Ints, Ints]:
-        """(command, stacks, index into stacks, count, weight), each pair of command and stack once."""
+    def total(self) -> _Sum:
+        """The sum of all segments."""
         if not self._parts:
             nothing = np.zeros(0, np.int64)
             return nothing, np.zeros(0, np.uint64), nothing, nothing, nothing
-        comm, stack, count, weight = (np.concatenate(column) for column in zip(*self._parts, strict=True))
-        stacks, stack_index = unique_inverse(stack)
+        if len(self._parts) == 1:
+            return self._parts[0]
+        comm, count, weight = (np.concatenate([part[place] for part in self._parts]) for place in (0, 3, 4))
+        stacks, stack_index = unique_inverse(np.concatenate([part[1][part[2]] for part in self._parts]))
         pairs, members = unique_inverse(comm * len(stacks) + stack_index)
         return (
             pairs // len(stacks),

@@ -56,7 +56,7 @@ def concat_ranges(starts: Ints, lengths: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class FrameTable:
-    """Frames, column by column."""
+    """Frames, column by column; each is there once."""
 
     kinds: list[str]
     modules: list[str]
@@ -115,7 +115,7 @@ class StackNames:
         self._stacks = np.zeros(0, np.uint64)
         # The same stacks in ascending order, and where each of them stands, as of the last time they were looked up.
         self._ascending, self._order = self._stacks, np.zeros(0, np.int32)
-        # In 32 bits: tens of thousands of stacks are held, and have 26 frames each.
+        # In 32 bits: tens of thousands of stacks are held, and have 26 frames each. -1 is a frame that is not known.
         self._lengths = self._indexes = np.zeros(0, np.int32)
         self._frame_ids = _NO_STACKS
         self._columns: tuple[list[str], ...] = ([], [], [])
@@ -131,15 +131,18 @@ class StackNames:
         table = read("stacks") if len(missing) else None
         if table is None:
             return
+        here = table.column("stack")
         if self._whole_segments:
-            missing = self._missing(table.column("stack").to_numpy())
-        rows = pc.index_in(pa.array(missing), value_set=table.column("stack")).drop_null()
-        if not len(rows):
+            new = pa.array(self._places(here.to_numpy()) < 0)
+        else:
+            new = pc.is_in(here, value_set=pa.array(missing))
+        found = table.filter(new)
+        if not found.num_rows:
             return
-        found, frames = table.take(rows), read("frames")
+        frames = read("frames")
         # Another thread may have learnt some meanwhile: those are there twice then, and the first counts.
         with self._lock:
-            self._learn(found, frames)
+            self._learn(found, _NO_FRAMES if frames is None else frames)
 
     def _missing(self, stacks: Ids) -> Ids:
         return stacks[self._places(stacks) < 0]
@@ -157,21 +160,24 @@ class StackNames:
         at = np.minimum(np.searchsorted(ascending, stacks), len(ascending) - 1)
         return np.where(ascending[at] == stacks, order[at].astype(np.int64), -1)
 
-    def _learn(self, stacks: pa.Table, frames: pa.Table | None) -> None:
+    def _learn(self, stacks: pa.Table, frames: pa.Table) -> None:
         lists = stacks.column("frames").combine_chunks()
-        flat = lists.flatten().dictionary_encode()
-        new = flat.dictionary.filter(pc.invert(pc.is_in(flat.dictionary, value_set=self._frame_ids)))
-        frames = _NO_FRAMES if frames is None else frames
-        rows = pc.index_in(new, value_set=frames.column("frame"))
-        self.complete &= rows.null_count == 0
-        for column, name, unknown in zip(self._columns, ("kind", "module", "name"), _UNKNOWN, strict=True):
-            column.extend(pc.fill_null(frames.column(name).take(rows), unknown).to_pylist())
-        self._frame_ids = pa.concat_arrays([self._frame_ids, new])
-        places = pc.index_in(flat.dictionary, value_set=self._frame_ids).to_numpy()
+        ids = frames.column("frame").combine_chunks()
+        at = pc.fill_null(pc.index_in(lists.flatten(), value_set=ids), len(ids)).to_numpy()
+        used = np.flatnonzero(np.bincount(at, minlength=len(ids) + 1)[:-1])
+        self.complete &= not np.any(at == len(ids))
+        here = ids.take(pa.array(used))
+        fresh = pc.invert(pc.is_in(here, value_set=self._frame_ids))
+        new = pa.array(used).filter(fresh)
+        for column, name in zip(self._columns, ("kind", "module", "name"), strict=True):
+            column.extend(frames.column(name).take(new).to_pylist())
+        self._frame_ids = pa.concat_arrays([self._frame_ids, here.filter(fresh)])
+        places = np.full(len(ids) + 1, -1, np.int32)
+        places[used] = pc.index_in(here, value_set=self._frame_ids).to_numpy()
         lengths = pc.list_value_length(lists).to_numpy().astype(np.int32, copy=False)
         self._stacks = np.concatenate([self._stacks, stacks.column("stack").to_numpy()])
         self._lengths = np.concatenate([self._lengths, lengths])
-        self._indexes = np.concatenate([self._indexes, places[flat.indices.to_numpy()]])
+        self._indexes = np.concatenate([self._indexes, places[at]])
 
     def resolve(self, stacks: Ids) -> ResolvedStacks:
         """The stacks, each given once, with their frames named; an unknown one is a single unknown frame."""
@@ -186,16 +192,18 @@ class StackNames:
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         starts = np.cumsum(all_lengths, dtype=np.int64) - all_lengths
         members = all_indexes[concat_ranges(starts[rows], lengths[known])].astype(np.int64)
+        named = members >= 0
         # Where every known stack is asked for, so is every frame. Another thread may add frames meanwhile, at the end.
         if len(rows) < len(all_stacks):
-            used, members = unique_inverse(members)
+            used, members[named] = unique_inverse(members[named])
             columns = [[column[index] for index in used.tolist()] for column in self._columns]
         else:
             columns = [column[:frames] for column in self._columns]
+        members[~named] = len(columns[0])
         indexes = np.full(int(offsets[-1]), len(columns[0]), np.int64)
         indexes[concat_ranges(offsets[:-1][known], lengths[known])] = members
         unknown = int(len(stacks) - known.sum())
-        if unknown:
+        if unknown or not named.all():
             columns = [[*column, text] for column, text in zip(columns, _UNKNOWN, strict=True)]
         return ResolvedStacks(FrameTable(*columns), offsets, indexes, unknown)
 
