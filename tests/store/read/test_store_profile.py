@@ -13,6 +13,7 @@ from exhume.lab.synth import write_synthetic
 from exhume.model.clock import NANOS, Window
 from exhume.model.errors import UsageError
 from exhume.store.read import profile
+from exhume.store.read.flame_tree import build_tree
 from exhume.store.read.index import gaps_between
 from exhume.store.read.profile import ProfileFilter, StackProfile
 from exhume.store.read.recording import Recording
@@ -164,6 +165,21 @@ def test_an_empty_stack_and_an_untold_one_are_not_confused(tmp_path: Path) -> No
     profile = Recording.open(tmp_path).profile(ALWAYS)
     assert folded(profile) == {"a": 1, f"b;{UNKNOWN_FRAME}": 1}
     assert any("1 stacks" in line for line in profile.blind_spots)
+
+
+def test_frames_that_were_not_recorded_are_one_unknown_frame(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    writer.append("frames", {"frame": [11], "kind": ["kernel"], "module": ["[kernel]"], "name": ["start_thread"]})
+    writer.append("stacks", {"stack": [1, 2], "frames": [[11, 12], [11, 13]]})
+    writer.append("samples", sample_rows(tick_at(0), [(0, 1, "a", 1), (0, 1, "a", 2), (0, 1, "a", 99)]))
+    writer.commit(tick_at(0))
+    writer.close()
+    profile = Recording.open(tmp_path).profile(ALWAYS)
+    assert profile.frames.names == ["start_thread", UNKNOWN_FRAME]
+    tree = build_tree(profile)
+    weights = {tuple(map(tree.name, tree.path(node))): int(tree.samples[node]) for node in range(1, len(tree))}
+    inside = {("a", "start_thread"): 2, ("a", "start_thread", UNKNOWN_FRAME): 2}
+    assert weights == {("a",): 3, **inside, ("a", UNKNOWN_FRAME): 1}
 
 
 def test_losses_are_blind_spots(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """A flame graph: the stacks of a profile merged into one tree of frames, with a weight on every node.
 
 With a baseline, both sides are merged into the same tree, so a frame that only one side has is there as well. The
-tree is kept as arrays and grown a level at a time, because an hour of a large node has hundreds of thousands of stacks.
+tree is kept as arrays, and made of them without a loop: an hour of a large node has hundreds of thousands of stacks.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -12,8 +12,9 @@ from itertools import repeat
 import numpy as np
 import numpy.typing as npt
 
+from exhume.store.format.layout import order_by_prefix
 from exhume.store.read.profile import StackProfile
-from exhume.store.read.stacks import SOFTIRQ_ENTRIES, unique_inverse
+from exhume.store.read.stacks import SOFTIRQ_ENTRIES, concat_ranges
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -187,84 +188,95 @@ class FlameTree:
 
 def build_tree(current: StackProfile, baseline: StackProfile | None = None) -> FlameTree:
     """Merge the stacks of a profile, and of a baseline if there is one, into one tree. Each process name is a root."""
-    labels = _LabelTable()
-    rows = _Rows.of((side for side in (current, baseline) if side is not None), labels)
-    total = len(labels.names)
-    everything = np.arange(len(rows.comm))
-    node = np.zeros(len(rows.comm), np.int64)
-    labels_of, parents_of = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
-    sums = [rows.sums(node, everything, 1)]
-    alive, made, depth = everything, 1, 0
-    while alive.size:
-        here = rows.comm[alive] if depth == 0 else rows.frames[rows.start[alive] + depth - 1]
-        keys, member = unique_inverse(node[alive] * total + here)
-        labels_of.append(keys % total)
-        parents_of.append(keys // total)
-        sums.append(rows.sums(member, alive, len(keys)))
-        node[alive] = made + member
-        made += len(keys)
-        depth += 1
-        alive = alive[rows.length[alive] >= depth]
-    weights, samples, base_weights, base_samples = np.concatenate(sums, axis=1)
-    return FlameTree(
-        Labels(labels.names, labels.modules, labels.kinds),
-        np.concatenate(labels_of),
-        np.concatenate(parents_of),
-        np.repeat(np.arange(len(labels_of)), [len(level) for level in labels_of]),
-        weights,
-        samples,
-        base_weights,
-        base_samples,
-        baseline is not None,
+    sides = [current] if baseline is None else [current, baseline]
+    labels, labels_of = _merge_labels(sides)
+    paths = _Paths.of(sides, labels_of)
+    # What follows has a value for each step of each path, in few bits: most of the time goes into memory.
+    lengths, longest = paths.lengths, int(paths.lengths.max())
+    begin = np.cumsum(lengths) - lengths
+    steps = np.arange(len(paths.labels), dtype=np.int32)
+    depth = (steps - np.repeat(begin.astype(np.int32), lengths)).astype(np.min_scalar_type(longest))
+    # Paths with the same beginning are neighbours: a step is a new node where its path has left the one before it.
+    before = np.repeat(np.concatenate(([0], lengths[:-1])).astype(np.int32), lengths)
+    same = (depth < before) & (paths.labels == paths.labels[steps - before])
+    left = np.minimum.reduceat(np.where(same, depth.dtype.type(longest), depth), begin)
+    new = depth >= np.repeat(left, lengths)
+    # Level by level; numbers of few bits are sorted by their digits.
+    order = np.argsort(depth, kind="stable")
+    new_by_level = new[order]
+    node = np.empty(len(order), np.int32)
+    node[order] = np.cumsum(new_by_level, dtype=np.int32) - 1
+    first = order[new_by_level]
+    path = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)[order]
+    starts = np.flatnonzero(new_by_level)
+    sums = np.zeros((4, len(first)), np.int64)
+    for values, out in zip(paths.values, sums, strict=False):
+        np.add.reduceat(values[path], starts, out=out)
+    weight, samples, base_weight, base_samples = sums
+    label, parent, level = (
+        each.astype(np.int64) for each in (paths.labels[first], node[np.maximum(first - 1, 0)], depth[first])
     )
+    differential = baseline is not None
+    return FlameTree(labels, label, parent, level, weight, samples, base_weight, base_samples, differential)
 
 
-class _LabelTable:
-    """Names shared by both sides: the same frame is the same label, whichever side it came from."""
-
-    def __init__(self) -> None:
-        self.names, self.modules, self.kinds = ["all"], [""], [ROOT_KIND]
-        self._index = {(ROOT_KIND, "", "all"): 0}
-
-    def add(self, kinds: Iterable[str], modules: Iterable[str], names: Iterable[str]) -> Ints:
-        """The label of each; there are thousands, so the loops are those of dict and list."""
-        keys = list(zip(kinds, modules, names, strict=False))
-        index = self._index
-        new = [key for key in dict.fromkeys(keys) if key not in index]
-        index.update(zip(new, range(len(self.names), len(self.names) + len(new)), strict=True))
-        self.kinds += [kind for kind, _, _ in new]
-        self.modules += [module for _, module, _ in new]
-        self.names += [name for _, _, name in new]
-        return np.fromiter(map(index.__getitem__, keys), np.int64, len(keys))
+def _merge_labels(sides: Sequence[StackProfile]) -> tuple[Labels, list[Ints]]:
+    """The labels of all sides, and for each side those of its commands and then of its frames. The same frame is the
+    same label, whichever side it came from."""
+    columns: tuple[list[str], ...] = (["all"], [""], [ROOT_KIND])
+    found: list[Ints] = []
+    for side in sides:
+        comms, frames = len(side.comms), side.frames
+        own: Iterable[Iterable[str]] = (
+            [*side.comms, *frames.names],
+            [*repeat("", comms), *frames.modules],
+            [*repeat(COMM_KIND, comms), *frames.kinds],
+        )
+        if found:
+            known = {key: place for place, key in enumerate(zip(*columns, strict=True))}
+            found.append(np.array([known.setdefault(key, len(known)) for key in zip(*own, strict=True)], np.int64))
+            own = zip(*list(known)[len(columns[0]) :], strict=True)
+        else:
+            # A side has every command and frame once: there is nothing to compare them with.
+            found.append(np.arange(1, 1 + comms + len(frames.names)))
+        for column, more in zip(columns, own, strict=False):
+            column.extend(more)
+    return Labels(*columns), found
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """Weighted stacks as arrays; `frames` holds all stacks end to end, `start` and `length` cut one out of it."""
+class _Paths:
+    """Weighted paths from the whole to a leaf, those with the same beginning next to each other. `labels` holds all of
+    them end to end. The first one is the whole alone, without any weight."""
 
-    comm: Ints
-    start: Ints
-    length: Ints
-    frames: Ints
-    values: Ints  # four rows: weight, samples, and the same of the baseline
+    lengths: Ints
+    labels: npt.NDArray[np.int32]
+    values: Ints  # weight and samples of each side
 
     @classmethod
-    def of(cls, sides: Iterable[StackProfile], labels: _LabelTable) -> "_Rows":
-        parts, offset = [], 0
-        for index, side in enumerate(sides):
-            comms = labels.add(repeat(COMM_KIND), repeat(""), side.comms)
-            frames = labels.add(side.frames.kinds, side.frames.modules, side.frames.names)
-            starts, lengths = side.stack_offsets[:-1] + offset, np.diff(side.stack_offsets)
-            values = np.zeros((4, len(side.comm_index)), np.int64)
+    def of(cls, sides: Sequence[StackProfile], labels_of: Sequence[Ints]) -> "_Paths":
+        parts, stacks = [], 0
+        for index, (side, labels) in enumerate(zip(sides, labels_of, strict=True)):
+            values = np.zeros((2 * len(sides), len(side.comm_index)), np.int64)
             values[2 * index : 2 * index + 2] = side.weights_us, side.counts
-            at = side.stack_index
-            parts.append((comms[side.comm_index], starts[at], lengths[at], frames[side.stack_frames], values))
-            offset += len(side.stack_frames)
-        return cls(*(np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)))
-
-    def sums(self, member: Ints, rows: Ints, groups: int) -> Ints:
-        """The values of some rows, added up by group."""
-        return np.stack([_add_up(member, values[rows], groups) for values in self.values])
+            frames = labels[len(side.comms) + side.stack_frames]
+            lengths = np.diff(side.stack_offsets)
+            parts.append((labels[side.comm_index], stacks + side.stack_index, values, frames, lengths))
+            stacks += len(lengths)
+        comm, stack, values, frames, lengths = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
+        small = frames.astype(np.int32)
+        rank = np.empty_like(lengths)
+        rank[order_by_prefix(small, lengths)] = np.arange(len(lengths))
+        order = np.lexsort((rank[stack], comm))
+        stack = stack[order]
+        # The whole and the process stand before the frames.
+        path_lengths = np.concatenate(([1], 2 + lengths[stack]))
+        starts = np.concatenate(([0], (np.cumsum(lengths) - lengths)[stack]))
+        found = np.pad(small, (2, 0))[concat_ranges(starts, path_lengths)]
+        begin = np.cumsum(path_lengths) - path_lengths
+        found[begin] = 0
+        found[begin[1:] + 1] = comm[order]
+        return cls(path_lengths, found, np.pad(values[:, order], ((0, 0), (1, 0))))
 
 
 def _add_up(member: Ints, values: Ints, groups: int) -> Ints:
