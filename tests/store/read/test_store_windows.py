@@ -44,7 +44,12 @@ def test_names_of_segments_say_all_of_it(name: SegmentName) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "live", "20261340T000000000Z_1f0c5a9e_1_2", "20260714T120000000Z_xyz_1_2", "a.txt"]
+    "text",
+    [
+        *("", "live", "a.txt", "20260714T120000000Z_xyz_1_2"),
+        *(f"{moment}000Z_1f0c5a9e_1_2" for moment in ("20261340T000000", "20260230T000000", "00000101T000000")),
+        *(f"20260714T{clock}000Z_1f0c5a9e_1_2" for clock in ("240000", "126000", "120060")),
+    ],
 )
 def test_other_names_are_not_segments(text: str) -> None:
     assert SegmentName.parse(text) is None

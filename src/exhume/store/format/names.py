@@ -13,6 +13,7 @@ wall clock moves against the monotonic one, so one difference holds for every ro
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from exhume.model.clock import MILLIS, Window
 
@@ -41,12 +42,21 @@ OVERVIEW = "overview"
 OLD_OVERVIEW_FILE = "overview.bin"
 
 _PATTERN = re.compile(
-    r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)(\d{3})Z_([0-9a-f]{8})_(\d+)(?:_(\d+)(?:_(\d+))?)?", re.ASCII
+    r"(\d{8})T([01]\d|2[0-3])([0-5]\d)([0-5]\d)(\d{3})Z_([0-9a-f]{8})_(\d+)(?:_(\d+)(?:_(\d+))?)?", re.ASCII
 )
 # Wall time is counted in nanoseconds since 1970, in 64 bits.
 _LATEST_MS = (1 << 63) // MILLIS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+
+
+@lru_cache(16)
+def _day_ms(text: str) -> int | None:
+    """Where a day (YYYYMMDD) begins; None where there is no such day. A recording has hundreds of names of few days."""
+    try:
+        return (datetime(int(text[:4]), int(text[4:6]), int(text[6:]), tzinfo=UTC) - _EPOCH) // _MILLISECOND
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +82,11 @@ class SegmentName:
         match = _PATTERN.fullmatch(text)
         if match is None:
             return None
-        *stamp, millis, boot, start, length, reach = match.groups()
-        year, month, day, hour, minute, second = map(int, stamp)
-        try:
-            wall = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
-        except ValueError:
+        day, hour, minute, second, millis, boot, start, length, reach = match.groups()
+        first_ms = _day_ms(day)
+        if first_ms is None:
             return None
-        wall_ms = (wall - _EPOCH) // _MILLISECOND + int(millis)
+        wall_ms = first_ms + ((int(hour) * 60 + int(minute)) * 60 + int(second)) * 1000 + int(millis)
         return cls(wall_ms, boot, int(start), None if length is None else int(length), int(reach or 0))
 
     @classmethod

@@ -45,10 +45,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of a recording that stands alone: a directory with a file a table."""
+    """A stretch of a recording that stands alone: a directory with a file a table. Where that is may be text: of the
+    hundreds that a recording has, few are opened, and a Path takes longer to make than the rest of this."""
 
     name: SegmentName
-    path: Path
+    location: Path | str
+
+    @property
+    def path(self) -> Path:
+        return Path(self.location)
 
     @property
     def sealed(self) -> bool:
@@ -132,7 +137,7 @@ def list_recording(directory: Path) -> Listing:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise RecordingError(f"cannot read {directory}: {reason}; read it as a user who may") from error
-    done = {segment.name.key for segment in sealed}
+    done = {segment.name.key for segment in sealed} if live else set()
     segments = sealed + [segment for segment in live if segment.name.key not in done]
     if not segments and not (directory / LOCK_NAME).exists():
         if skipped:
@@ -185,7 +190,7 @@ def _segments(directory: Path, skipped: list[Skipped], *, sealed: bool) -> list[
     for entry in _entries(directory):
         name = SegmentName.of_entry(entry.name)
         if name is not None and (name.length_ms is not None) == sealed and entry.is_dir():
-            found.append(Segment(name, directory / entry.name))
+            found.append(Segment(name, entry.path))
         elif entry.name not in _OWN_NAMES[sealed] and (sealed or not entry.name.endswith(_PASSING)):
             skipped.append(Skipped(directory / entry.name, FOREIGN))
     return found
@@ -223,24 +228,29 @@ class SegmentIntervals:
     @cached_property
     def span(self) -> Window | None:
         """The wall time from the beginning of the first to the end of the last sealed segment; None without any."""
-        spans = [span for segment in self.segments if not (span := segment.name.span).empty]
-        return Window(min(span.since for span in spans), max(span.until for span in spans)) if spans else None
+        names = [segment.name for segment in self.segments if segment.name.length_ms]
+        if not names:
+            return None
+        first, last = min(name.wall_ms for name in names), max(name.wall_ms + (name.length_ms or 0) for name in names)
+        return Window(first * MILLIS, last * MILLIS)
 
     @cached_property
     def _edges(self) -> "tuple[Ints, Ints]":
+        """When each begins and ends, in milliseconds."""
         # Not for the page's server, which lists a recording and reads none.
         import numpy as np
 
         names = [segment.name for segment in self.segments]
         # A segment without a length may hold anything.
-        first = [_EARLIEST if name.length_ms is None else (name.wall_ms - name.reach_ms) * MILLIS for name in names]
-        last = [_LATEST if name.length_ms is None else name.span.until for name in names]
-        return np.array([*map(_clamp, first)], np.int64), np.array([*map(_clamp, last)], np.int64)
+        first = [_EARLIEST if name.length_ms is None else name.wall_ms - name.reach_ms for name in names]
+        last = [_LATEST if name.length_ms is None else name.wall_ms + name.length_ms for name in names]
+        return np.array(first, np.int64), np.array(last, np.int64)
 
     def holding(self, window: Window) -> list[Segment]:
         """The segments that may have rows in the window, by their names."""
         first, last = self._edges
-        held = (first < min(_clamp(window.until), _LATEST - 1)) & (max(_clamp(window.since), _EARLIEST + 1) < last)
+        since, until = _clamp(window.since // MILLIS), _clamp(-(-window.until // MILLIS))
+        held = (first < min(until, _LATEST - 1)) & (max(since, _EARLIEST + 1) < last)
         return [self.segments[place] for place in held.nonzero()[0].tolist()]
 
 
