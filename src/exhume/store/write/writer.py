@@ -4,7 +4,7 @@ import errno
 import io
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
@@ -31,6 +31,7 @@ from exhume.store.format.schema import (
     with_checksum,
     with_facts,
 )
+from exhume.store.write.few_rows import Message, message_of
 from exhume.store.write.lock import FULL, DirectoryLock, cannot_write
 from exhume.store.write.retention import Retention
 from exhume.store.write.seal import leftovers, sweep
@@ -157,7 +158,7 @@ class _Pieces(io.RawIOBase):
 
 
 class _Messages:
-    """Turns a schema and batches into messages of an Arrow IPC stream, each with its checksum.
+    """Turns a schema and batches into messages of an Arrow IPC stream.
 
     The stream's writer is kept: one for each batch would take 15 microseconds more, several times what the checksum of
     a usual batch takes."""
@@ -172,13 +173,23 @@ class _Messages:
         self._writer.write_batch(pa.RecordBatch.from_pylist([], schema))
         self._take()
 
-    def of(self, batch: pa.RecordBatch) -> list[bytes | memoryview]:
+    def of(self, batch: pa.RecordBatch) -> bytes:
+        """The message of a batch, its checksum unset."""
         self._writer.write_batch(batch, custom_metadata=_UNSET)
-        return with_checksum(self._take())
+        return self._take()
 
     def _take(self) -> bytes:
         self._buffer.flush()
         return self._pieces.take()
+
+
+@cache
+def _messages(table: str) -> _Messages:
+    return _Messages(schema_of(table))
+
+
+def _encode(table: str, batch: pa.RecordBatch) -> bytes:
+    return _messages(table).of(batch)
 
 
 class LiveTable:
@@ -196,9 +207,10 @@ class LiveTable:
         self._header = self._messages.header
         self.size = os.fstat(self._fd).st_size
 
-    def write(self, batches: list[pa.RecordBatch]) -> int:
+    def write(self, batches: Sequence[pa.RecordBatch | Message]) -> int:
         """Append batches as one whole; returns the bytes. On an error nothing of them stays in the file."""
-        pieces = self._header + [piece for batch in batches for piece in self._messages.of(batch)]
+        messages = (each.data if isinstance(each, Message) else self._messages.of(each) for each in batches)
+        pieces = self._header + [piece for message in messages for piece in with_checksum(message)]
         wanted = sum(len(piece) for piece in pieces)
         try:
             if os.writev(self._fd, pieces) != wanted:
@@ -272,14 +284,14 @@ class SegmentWriter:
                     f"cannot record to {directory}: {at} is not a directory; remove it or choose another one with --dir"
                 ) from None
             raise cannot_write(directory, error) from error
-        self._pending: dict[str, list[pa.RecordBatch]] = {}
+        self._pending: dict[str, list[pa.RecordBatch | Message]] = {}
         self._segment: SegmentName | None = None
         self._files: dict[str, LiveTable] = {}
         self._offset: int | None = None
         self._tick: Tick | None = None
         # Those that no row of the losses table counts yet, and all.
         self._dropped_rows = self._counted_rows = self._dropped_in_all = 0
-        self._counted: pa.RecordBatch | None = None
+        self._counted: pa.RecordBatch | Message | None = None
         self._closed = False
 
     @property
@@ -358,8 +370,8 @@ class SegmentWriter:
         start_ms = start // MILLIS
         return SegmentName(start_ms + round(offset / MILLIS), self._boot, start_ms)
 
-    def _take(self, table: str, columns: Columns) -> pa.RecordBatch | None:
-        batch = to_batch(table, columns)
+    def _take(self, table: str, columns: Columns) -> pa.RecordBatch | Message | None:
+        batch = message_of(table, columns, _encode) or to_batch(table, columns)
         if batch is not None:
             self._pending.setdefault(table, []).append(batch)
         return batch
@@ -405,13 +417,16 @@ class SegmentWriter:
             lost_dimension = lost_dimension or table in DIMENSIONS
         return lost_dimension
 
-    def _write(self, table: str, batches: list[pa.RecordBatch]) -> bool:
+    def _write(self, table: str, batches: list[pa.RecordBatch | Message]) -> bool:
         """Write the batches of one table; on a full disk the oldest segment goes first. False: dropped."""
-        whole = batches if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()
+        made = [each for each in batches if isinstance(each, pa.RecordBatch)]
+        if len(made) > 1:
+            rest = [each for each in batches if isinstance(each, Message)]
+            batches = [*rest, *pa.Table.from_batches(made).combine_chunks().to_batches()]
         try:
             while True:
                 try:
-                    self._sealer.live_bytes += self._file(table).write(whole)
+                    self._sealer.live_bytes += self._file(table).write(batches)
                     return True
                 except OSError as error:
                     if error.errno not in FULL:
