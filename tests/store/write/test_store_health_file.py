@@ -56,6 +56,17 @@ def test_losses_count_for_five_minutes(recording):
     file.close()
 
 
+def test_a_shorter_content_leaves_nothing_of_a_longer_one(recording):
+    file = HealthFile(recording, FACTS, Access())
+    path = recording / LIVE_DIRECTORY / "health.json"
+    for index, kinds in ((0, 200), (400, 0), (800, 200), (1200, 1)):
+        observe(file, index, *(loss(f"kind-{number}", 1) for number in range(kinds)))
+        assert len(read_health(recording).losses) == kinds
+        assert path.read_bytes().split(b"\n", 2)[2].strip(b" ") == b"", "a line, its checksum, and blanks"
+    file.close()
+    assert path.stat().st_size == HEALTH_BYTES
+
+
 def test_it_is_written_in_place_and_private(recording):
     file = HealthFile(recording, FACTS, Access())
     observe(file, 0)

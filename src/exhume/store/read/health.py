@@ -10,8 +10,9 @@ import os
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,13 @@ class RecorderHealth:
 
     def encode(self) -> bytes:
         """The file's content, always of the same size."""
-        known = asdict(self)
-        for entry in known["sources_missing"]:
-            entry.update({name: text[:_LONGEST_TEXT] for name, text in entry.items()})
-        line = _line(known)
-        while len(line) > HEALTH_BYTES - 16 and known["sources_missing"]:
-            known["sources_missing"].pop()
-            line = _line(known)
+        known = {name: getattr(self, name) for name in _KNOWN} | {"losses": dict(self.losses)}
+        head = json.dumps({"version": HEALTH_VERSION, **known}, separators=(",", ":"))[:-1]
+        missing = list(_missing_texts(tuple(self.sources_missing)))
+        line = _line(head, missing)
+        while len(line) > HEALTH_BYTES - 16 and missing:
+            missing.pop()
+            line = _line(head, missing)
         return line.ljust(HEALTH_BYTES)
 
     @classmethod
@@ -89,9 +90,19 @@ class RecorderHealth:
             raise UnreadableHealth("it is damaged") from error
 
 
-def _line(known: Mapping[str, Any]) -> bytes:
-    line = json.dumps({"version": HEALTH_VERSION, **known}, separators=(",", ":")).encode()
-    return line + f"\n{zlib.crc32(line):08x}\n".encode()
+_KNOWN = tuple(each.name for each in fields(RecorderHealth) if each.name not in ("losses", "sources_missing"))
+
+
+@lru_cache(maxsize=4)
+def _missing_texts(missing: tuple[MissingSource, ...]) -> tuple[str, ...]:
+    """The JSON of each; they stay the same from tick to tick."""
+    cut = ({name: text[:_LONGEST_TEXT] for name, text in asdict(each).items()} for each in missing)
+    return tuple(json.dumps(entry, separators=(",", ":")) for entry in cut)
+
+
+def _line(head: str, missing: Sequence[str]) -> bytes:
+    line = f'{head},"sources_missing":[{",".join(missing)}]}}'.encode()
+    return line + b"\n%08x\n" % zlib.crc32(line)
 
 
 def read_health(directory: Path) -> RecorderHealth | None:

@@ -12,7 +12,7 @@ from exhume.model.facts import RecordingFacts
 from exhume.model.ownership import Access, open_own
 from exhume.model.tables import Columns, Losses, loss_total
 from exhume.store.format.names import HEALTH_NAME, LIVE_DIRECTORY
-from exhume.store.read.health import LOSSES_NS, RecorderHealth
+from exhume.store.read.health import HEALTH_BYTES, LOSSES_NS, RecorderHealth
 
 AVERAGED_TICKS = 60
 
@@ -28,6 +28,7 @@ class HealthFile:
         self._facts = facts
         self._access = access
         self._fd: int | None = None
+        self._used = HEALTH_BYTES
         self._began: int | None = None
         # Of an earlier recorder: until the first tick of this one there is nothing to say.
         with suppress(OSError):
@@ -72,8 +73,12 @@ class HealthFile:
             if self._fd is None:
                 self._fd = open_own(self._path, os.O_WRONLY | os.O_CREAT)
                 self._access.apply(self._fd)
-            # In place: a new file a second, renamed, would make the file system write each of them to the disk.
-            os.pwrite(self._fd, health.encode(), 0)
+            content = health.encode()
+            used = len(content.rstrip(b" "))
+            # In place: a new file a second, renamed, would make the file system write each of them to the disk. What is
+            # blank and was blank before need not be written.
+            os.pwrite(self._fd, content[: max(used, self._used)], 0)
+            self._used = used
         except OSError as error:
             # A full disk is the store's to report; there is room again when it has removed old segments.
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
