@@ -223,6 +223,21 @@ def test_live_files_are_synced_within_seconds_and_not_by_the_tick(
     assert both.wait(30)
     assert synced == {file.name: file.stat().st_size for file in live.iterdir()}
     assert threading.get_ident() not in threads
+    # What did not grow since is not synced again.
+    synced.clear()
+    both.clear()
+    tick = tick_at(1)
+    writer.append("cpu", cpu_rows(tick))
+    writer.append("softnet", {"time": [tick.start], "cpu": [0], "processed": [1], "dropped": [0], "squeezed": [0]})
+    writer.commit(tick)
+    assert both.wait(30)
+    synced.clear()
+    writer.commit(tick_at(2))
+    deadline = time.monotonic() + 30
+    while "anchors.arrows" not in synced and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    assert synced == {"anchors.arrows": (live / "anchors.arrows").stat().st_size}
     writer.close()
 
 

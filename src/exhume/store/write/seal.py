@@ -230,7 +230,7 @@ def leftovers(recording: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def sync(path: Path, access: Access | None = None, *, data_only: bool = False) -> None:
+def sync(path: Path | str, access: Access | None = None, *, data_only: bool = False) -> None:
     """Wait until a file or directory is on the disk, with the access it is to have; with `data_only`, what is needed to
     read it again."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

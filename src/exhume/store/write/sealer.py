@@ -1,5 +1,6 @@
 """Sealing in the background, so that no tick waits for compression or for the disk."""
 
+import os
 import threading
 from collections import deque
 from contextlib import suppress
@@ -87,7 +88,8 @@ class Sealer:
         self._written = 0
         self._losses: list[StoreLoss] = []
         self.live_bytes = 0
-        self._synced = ""
+        # The segment that was synced last, and how much of its files.
+        self._synced, self._synced_sizes = "", dict[str, int]()
         self._started = False
         self.discarded_rows = 0
         self._reserve = Reserve(recording / LIVE_DIRECTORY)
@@ -194,8 +196,16 @@ class Sealer:
         can't do that is not worth stopping for: sealing finds out what is broken."""
         with suppress(OSError):
             for segment in leftovers(self._recording):
-                for file in filter(Path.is_file, sorted(segment.glob("*" + LIVE_SUFFIX))):
-                    sync(file, data_only=True)
+                if segment.name != self._synced:
+                    self._synced_sizes.clear()
+                with os.scandir(segment) as entries:
+                    live = [each for each in entries if each.name.endswith(LIVE_SUFFIX) and each.is_file()]
+                for file in live:
+                    size = file.stat().st_size
+                    # Live files grow, and do nothing else.
+                    if self._synced_sizes.get(file.name) != size:
+                        sync(file.path, data_only=True)
+                        self._synced_sizes[file.name] = size
                 if segment.name != self._synced:
                     # Its name, and those of its files, once.
                     self._synced = segment.name
