@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from exhume.collect.sources.container_events import DockerEventSource
+from exhume.collect.sources.container_events import CriEventSource, DockerEventSource
 from exhume.collect.sources.pod_owners import PodOwner, PodOwners
 from exhume.model.clock import NANOS, Tick
 from exhume.procfs.host import Host
@@ -118,6 +118,19 @@ def test_no_docker_is_no_trouble_and_it_may_come_later(tmp_path: Path) -> None:
     assert late.accept() == "/events"
     late.close()
     source.close()
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_cri_sockets_behind_init_are_looked_for_where_init_sees_other_files(tmp_path: Path, same: bool) -> None:
+    proc, root = tmp_path / "proc", tmp_path / "root"
+    (root / "run/crio").mkdir(parents=True)
+    (root / "run/crio/crio.sock").touch()
+    for number, mounts in (("1", "mnt:[1]"), ("self", "mnt:[1]" if same else "mnt:[2]")):
+        (proc / number / "ns").mkdir(parents=True)
+        (proc / number / "ns/mnt").symlink_to(mounts)
+    (proc / "1/root").symlink_to("/" if same else root)
+    found = CriEventSource(Host(proc=proc))._sockets()
+    assert found == (() if same else (proc / "1/root/run/crio/crio.sock",))
 
 
 def test_the_attempts_of_a_pod_have_one_name_and_its_owner(daemon: Daemon, tmp_path: Path) -> None:

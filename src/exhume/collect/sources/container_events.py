@@ -230,8 +230,19 @@ class CriEventSource:
     def _sockets(self) -> tuple[Path, ...]:
         if self._given is not None:
             return (self._given,)
+        if here := NodeRoot().cri:
+            return here
         # In a container the node's own files are behind its first process, as far as we may look there.
-        return NodeRoot().cri or NodeRoot(self._host.proc / "1/root").cri
+        return () if _sees_as_init(self._host) else NodeRoot(self._host.proc / "1/root").cri
+
+
+def _sees_as_init(host: Host) -> bool:
+    """Whether the first process has our root and our mounts: then there is nothing else to find behind it."""
+    try:
+        same = (host.proc / "1/ns/mnt").readlink() == (host.proc / "self/ns/mnt").readlink()
+        return same and (host.proc / "1/root").samefile("/")
+    except OSError:
+        return False
 
 
 @dataclass(slots=True)
