@@ -128,6 +128,8 @@ class ParseQueue:
         self._all = _Bucket(_CPU_BURST_S, _CPU_RATE, self._began, _STARTING_CPU_S)
         # Whether there is no time for pauses.
         self._hurry = False
+        # What the processes cost when that was last measured, and whether they had nothing to do since.
+        self._cost, self._rested = (0.0, 0), False
         self._shares: dict[Owner, tuple[_Bucket, _Bucket]] = {}
 
     def affords(self, owner: Owner) -> bool:
@@ -147,6 +149,7 @@ class ParseQueue:
             refusal = self._refusal(owner, device)
             if refusal is None:
                 self._queued.setdefault(owner, deque()).append(_Task(owner, device, job, done))
+                self._rested = False
                 if self._thread is None:
                     self._start()
                 self._changed.notify_all()
@@ -194,7 +197,11 @@ class ParseQueue:
     @property
     def cost(self) -> tuple[float, int]:
         """The CPU time that opening and parsing took so far, in seconds, and the memory that both take now, in KiB."""
-        return self._reader.cost
+        with self._changed:
+            if not self._rested:
+                self._cost = self._reader.cost
+                self._rested = self._task is None and not self._queued
+            return self._cost
 
     def close(self) -> None:
         with self._changed:
@@ -239,6 +246,7 @@ class ParseQueue:
             self._reader.stop_parser()
             _Blocked(UNKNOWN_OWNER, None, self._reader.take_left()).close()
         with self._changed:
+            self._rested = False
             self._changed.wait_for(lambda: self._queued or self._closed)
             if self._closed:
                 return None
