@@ -29,7 +29,9 @@ from tests.collect.perf.record_builder import (
 from exhume.collect.perf import records as records_module
 from exhume.collect.perf import rings as ring_module
 from exhume.collect.perf.records import (
+    CONTEXT_USER,
     LOST_AT_MOST,
+    IdleLeaves,
     RecordType,
     decode_samples,
     lost_counts,
@@ -128,6 +130,46 @@ def test_samples_of_several_rings_are_decoded_as_they_were_written(one, other) -
         assert (samples.pid[index], samples.tid[index]) == (pid, tid)
         assert (samples.time[index], samples.cpu[index]) == (time, cpu)
         assert samples.chain(index).tolist() == list(struct.unpack_from(f"<{count}Q", each, 40))
+
+
+def test_a_record_that_reaches_into_the_next_ring_is_damage() -> None:
+    first, second = sample(1, 1, kernel=[2**63]), sample(2, 2, kernel=[2**63])
+    long = struct.pack("<IHH", RecordType.SAMPLE, 0, len(first) + len(second)) + first[8:]
+    records = walk(long, second + first)
+    assert records.damaged == [len(first), 0]
+    assert decode_samples(records).pid.tolist() == [2, 1]
+
+
+HALT, IDLE, SOFTIRQ = 2**63 + 16, 2**63 + 32, 2**63 + 48
+
+
+def test_samples_that_are_known_to_be_idle_are_counted_and_left_out() -> None:
+    leaves = IdleLeaves()
+    data = sample(0, 1, kernel=[HALT, IDLE, 2**63], cpu=3) + sample(0, 2, kernel=[SOFTIRQ, IDLE, 2**63], cpu=1)
+    samples = decode_samples(walk(data), leaves)
+    assert len(samples) == 2 and len(samples.idle_cpus) == 0, "nothing is known yet"
+    leaves.learn(samples, np.array([True, False]))
+    others = [
+        sample(0, 3, kernel=[HALT, IDLE], cpu=2),
+        sample(7, 4, kernel=[HALT, IDLE, 2**63]),
+        sample(0, 5, kernel=[HALT, SOFTIRQ, 2**63]),
+        sample(0, 6, kernel=[SOFTIRQ, IDLE, 2**63]),
+        sample(0, 7, kernel=[HALT]),
+        sample(0, 8, chain=[CONTEXT_USER, HALT, IDLE]),
+        sample(0, 9, kernel=[HALT, IDLE], claims=50),
+    ]
+    samples = decode_samples(walk(data + b"".join(others)), leaves)
+    assert samples.idle_cpus.tolist() == [3, 2]
+    assert samples.time.tolist() == [2, 4, 5, 6, 7, 8]
+    leaves.forget()
+    assert len(decode_samples(walk(data), leaves)) == 2
+
+
+def test_what_is_found_to_be_idle_stays_counted() -> None:
+    samples = decode_samples(walk(sample(0, 1, kernel=[HALT, IDLE], cpu=3) + sample(5, 2, user=[7, 8], cpu=1)))
+    busy = samples.without(np.array([True, False]))
+    assert (busy.pid.tolist(), busy.idle_cpus.tolist()) == ([5], [3])
+    assert busy.chain(0).tolist() == [CONTEXT_USER, 7, 8]
 
 
 def read_everything(*parts: bytes) -> list[int]:
@@ -335,7 +377,7 @@ def test_records_of_a_full_ring_are_found_as_if_walked_one_by_one(seed, monkeypa
         "odd": (whole + b"abc", whole),
     }
     found = {name: walk(*parts) for name, parts in rings.items()}
-    monkeypatch.setattr(records_module, "_FEW_WORDS", 1 << 40)
+    monkeypatch.setattr(records_module, "_headers", lambda words, bounds: None)
     for name, parts in rings.items():
         walked = walk(*parts)
         assert found[name].starts.tolist() == walked.starts.tolist(), name
@@ -344,6 +386,6 @@ def test_records_of_a_full_ring_are_found_as_if_walked_one_by_one(seed, monkeypa
 
 def test_the_records_of_a_full_ring_are_found_by_the_array() -> None:
     words = np.frombuffer(full_ring(1), np.uint64)
-    found = records_module._headers(words)
+    found = records_module._headers(words, np.zeros(1, np.int64))
     assert found is not None
     assert len(found) == 1500

@@ -48,9 +48,12 @@ def keepers(
     read: Callable[[int], Scheduling | None] = scheduling_of,
 ) -> dict[int, Scheduling]:
     """How the threads that keep a core are scheduled, by process; of several, a real-time thread counts."""
+    least = max(1.0, KEEPS * samples_per_core)
+    if len(tids) < least:
+        return {}
     found_tids, first, counts = np.unique(tids, return_index=True, return_counts=True)
     found: dict[int, Scheduling] = {}
-    for place in np.flatnonzero(counts >= max(1.0, KEEPS * samples_per_core)).tolist():
+    for place in np.flatnonzero(counts >= least).tolist():
         tid, pid = int(found_tids[place]), int(pids[first[place]])
         scheduling = read(tid) if tid > 0 else None
         if scheduling is not None and (pid not in found or scheduling.policy in _REAL_TIME):
@@ -127,7 +130,7 @@ class ProcessRows:
                 else:
                     row = Processes(time=time, **self._reader.describe(pid))
                 if row.start is None:
-                    row = self._inherited(row, parent, name)
+                    self._inherit(row, parent, name)
                 if scheduling is not None:
                     row = replace(row, **scheduling._asdict())
                 self._known[pid] = row
@@ -172,19 +175,11 @@ class ProcessRows:
         # A name that is known only now makes a row of now.
         return replace(row, time=time, pod_name=pod_name, container_name=container_name)
 
-    def _inherited(self, row: Processes, parent: int | None, name: str) -> Processes:
-        """A process that is gone: what its task records had, and the cgroup of its parent."""
+    def _inherit(self, row: Processes, parent: int | None, name: str) -> None:
+        """Describe a process that is gone: what its task records had, and the cgroup of its parent."""
+        row.comm, row.ppid = name, parent
         relative = self._known.get(parent) if parent is not None else None
-        if relative is None:
-            return replace(row, comm=name, ppid=parent)
-        return replace(
-            row,
-            comm=name,
-            ppid=parent,
-            cgroup=relative.cgroup,
-            container=relative.container,
-            pod=relative.pod,
-            runtime=relative.runtime,
-            pod_name=relative.pod_name,
-            container_name=relative.container_name,
-        )
+        if relative is not None:
+            row.cgroup, row.runtime = relative.cgroup, relative.runtime
+            row.container, row.container_name = relative.container, relative.container_name
+            row.pod, row.pod_name = relative.pod, relative.pod_name

@@ -10,6 +10,7 @@ Every record is a multiple of eight bytes: a header (u32 type, u16 misc, u16 siz
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -68,7 +69,7 @@ I64Array = npt.NDArray[np.int64]
 LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 # A header's highest 16 bits are the size in bytes: this leaves it in 64-bit words.
-_SIZE_SHIFT = np.uint64(51)
+_SIZE_SHIFT, _BYTES_SHIFT = np.uint64(51), np.uint64(48)
 MISC_COMM_EXEC = 1 << 13
 _EXEC = np.uint64(MISC_COMM_EXEC << 32)
 
@@ -110,13 +111,14 @@ for _kind, _words in {
 _TASK_KINDS = np.array((RecordType.COMM, RecordType.EXIT, RecordType.FORK, RecordType.MMAP2), dtype=np.uint32)
 # A header has none of these bits: the kernel knows fewer than 32 types of records.
 _NO_HEADER = np.uint64(0xFFFFFFE0)
-# Of fewer words the records are found as quickly one by one.
-_FEW_WORDS = 4096
+# Stands for all types beyond those that are read.
+_OTHER_KIND = 31
+_NO_PLACES: I64Array = np.zeros(0, dtype=np.int64)
 # No ring loses more in a tick than a column of a row can hold.
 LOST_AT_MOST = 2**32 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Records:
     """What was drained from one or more rings: the bytes end to end, where each record begins (in 64-bit words), and
     each one's type. `bounds` is where each ring's part begins, `damaged` how many bytes of each made no sense."""
@@ -129,8 +131,18 @@ class Records:
     damaged: list[int]
 
     def of(self, kind: RecordType) -> I64Array:
+        if kind not in self.kinds:
+            return _NO_PLACES
+        if len(self.kinds) == 1:
+            return self.starts
         chosen: I64Array = self.starts[self.types == kind]
         return chosen
+
+    @cached_property
+    def kinds(self) -> frozenset[int]:
+        """The types that there are, of those that are read."""
+        counts = np.bincount(np.minimum(self.types, _OTHER_KIND), minlength=_OTHER_KIND)
+        return frozenset(np.flatnonzero(counts).tolist())
 
     def low(self, at: I64Array, word: int = 1) -> U64Array:
         """The lower half of a word of some records: the pid, in the first behind the header."""
@@ -186,11 +198,66 @@ def walk(*parts: bytes) -> Records:
     lengths_of = np.array([len(part) for part in parts], dtype=np.int64)
     padded = (lengths_of + 7) >> 3
     bounds = np.cumsum(padded) - padded
+    whole = not (lengths_of & 7).any()
+    at = _headers(words, bounds[lengths_of > 0]) if whole else None
+    if at is None:
+        at, damaged = _walked(data, bounds, lengths_of)
+    else:
+        damaged = [0] * len(parts)
+    heads = words[at]
+    types = (heads & LOW).astype(np.uint32)
+    lengths = heads >> _SIZE_SHIFT
+    short = lengths < _LEAST_WORDS[np.minimum(types, len(_LEAST_WORDS) - 1)]
+    records = Records(data, words, at, types, bounds, damaged)
+    if not short.any():
+        return records
+    too_short = records.per_ring(at[short], lengths[short] << np.uint64(3))
+    damaged = [count + more for count, more in zip(damaged, too_short, strict=True)]
+    return Records(data, words, at[~short], types[~short], bounds, damaged)
+
+
+def _headers(words: U64Array, bounds: I64Array) -> I64Array | None:
+    """The words of some rings that are headers of records, found by the array: those that look like one and that lie
+    where the record before ends. None where they don't cover the rings, which begin at the bounds, without a gap."""
+    alike = np.flatnonzero(words & _NO_HEADER == 0)
+    sizes = (words[alike] >> _BYTES_SHIFT).astype(np.int64)
+    if not sizes.all():
+        # A word inside of a record that is a small number, as the number of a core.
+        alike, sizes = alike[sizes > 0], sizes[sizes > 0]
+    if not len(alike):
+        return alike if not len(words) else None
+    ends = alike + (sizes >> 3)
+    apart = np.flatnonzero(alike[1:] != ends[:-1])
+    if len(apart):
+        # Words inside of a record that look like a header: few, as that takes a small number with a size above it.
+        kept = np.ones(len(alike), dtype=np.bool_)
+        following = 0
+        for place in apart.tolist():
+            if place < following:
+                continue
+            following = int(np.searchsorted(alike, ends[place]))
+            kept[place + 1 : following] = False
+        alike, sizes, ends = alike[kept], sizes[kept], ends[kept]
+        if not np.array_equal(alike[1:], ends[:-1]):
+            return None
+    if alike[0] != 0 or ends[-1] != len(words) or (sizes & 7).any():
+        return None
+    # No record reaches from one ring into the next.
+    begins = np.searchsorted(alike, bounds)
+    return alike if np.array_equal(alike[begins], bounds) else None
+
+
+def _walked(data: bytes, bounds: I64Array, lengths_of: I64Array) -> tuple[I64Array, list[int]]:
+    """Where the records of some rings begin, found one after the other, and how many bytes of each ring are damaged."""
     ends = bounds + (lengths_of >> 3)
+    halves = memoryview(data).cast("H")
     places = np.concatenate(
         [
             np.zeros(0, np.int64),
-            *(_ring_places(data, words, *ring) for ring in zip(bounds.tolist(), ends.tolist(), strict=True)),
+            *(
+                np.fromiter(_places(halves, bound * 4, end * 4), np.int64)
+                for bound, end in zip(bounds.tolist(), ends.tolist(), strict=True)
+            ),
         ]
     )
     sizes = np.frombuffer(data, dtype="<u2")[places + 3].astype(np.int64)
@@ -204,55 +271,11 @@ def walk(*parts: bytes) -> Records:
             kept[first:] &= ring[first:] != number
             damaged[number] = int(bounds[number] * 8 + lengths_of[number] - places[first] * 2)
         places = places[kept]
-    at = places >> 2
-    heads = words[at]
-    types = (heads & LOW).astype(np.uint32)
-    lengths = heads >> _SIZE_SHIFT
-    short = lengths < _LEAST_WORDS[np.minimum(types, len(_LEAST_WORDS) - 1)]
-    records = Records(data, words, at, types, bounds, damaged)
-    if not short.any():
-        return records
-    too_short = records.per_ring(at[short], lengths[short] << np.uint64(3))
-    damaged = [count + more for count, more in zip(damaged, too_short, strict=True)]
-    return Records(data, words, at[~short], types[~short], bounds, damaged)
-
-
-def _ring_places(data: bytes, words: U64Array, bound: int, end: int) -> I64Array:
-    """Where the records of one ring are, in 16-bit units. Sizes are checked afterwards, by the array."""
-    if end - bound > _FEW_WORDS:
-        headers = _headers(words[bound:end])
-        if headers is not None:
-            return (headers + bound) << 2
-    return np.fromiter(_places(memoryview(data).cast("H"), bound * 4, end * 4), np.int64)
-
-
-def _headers(words: U64Array) -> I64Array | None:
-    """The words of a ring that are headers of records, found by the array: those that look like one and that lie where
-    the record before ends. None where they don't cover the ring without a gap: then it is walked."""
-    alike = np.flatnonzero(words & _NO_HEADER == 0)
-    sizes = (words[alike] >> _SIZE_SHIFT).astype(np.int64)
-    alike, sizes = alike[sizes > 0], sizes[sizes > 0]
-    if not len(alike) or alike[0] != 0:
-        return None
-    ends = alike + sizes
-    apart = np.flatnonzero(alike[1:] != ends[:-1])
-    if len(apart):
-        # Words inside of a record that look like a header: few, as that takes a small number with a size above it.
-        kept = np.ones(len(alike), dtype=np.bool_)
-        following = 0
-        for place in apart.tolist():
-            if place < following:
-                continue
-            following = int(np.searchsorted(alike, ends[place]))
-            kept[place + 1 : following] = False
-        alike, ends = alike[kept], ends[kept]
-        if not np.array_equal(alike[1:], ends[:-1]):
-            return None
-    return alike if ends[-1] == len(words) else None
+    return places >> 2, damaged
 
 
 def _places(halves: memoryview, at: int, last: int) -> Iterator[int]:
-    """The same one by one: each record's place depends on the size of the one before it."""
+    """Where the records of a ring are, in 16-bit units: each one's place depends on the size of the one before it."""
     while at < last:
         yield at
         # None has the size 0: that ends the walk.
@@ -261,7 +284,8 @@ def _places(halves: memoryview, at: int, last: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class RawSamples:
-    """Samples column by column, their callchains laid end to end in `addresses`."""
+    """Samples column by column, their callchains laid end to end in `addresses`. `idle_cpus` has the CPU of each
+    sample that was left out for being idle."""
 
     time: U64Array
     cpu: npt.NDArray[np.uint16]
@@ -270,6 +294,7 @@ class RawSamples:
     addresses: U64Array
     first: I64Array
     depth: I64Array
+    idle_cpus: npt.NDArray[np.uint16]
 
     def __len__(self) -> int:
         return len(self.time)
@@ -278,34 +303,103 @@ class RawSamples:
         first = self.first[index]
         return self.addresses[first : first + self.depth[index]]
 
+    def without(self, idle: npt.NDArray[np.bool_]) -> "RawSamples":
+        """The samples that are not idle; those that are stay counted."""
+        busy = ~idle
+        return RawSamples(
+            time=self.time[busy],
+            cpu=self.cpu[busy],
+            pid=self.pid[busy],
+            tid=self.tid[busy],
+            addresses=self.addresses,
+            first=self.first[busy],
+            depth=self.depth[busy],
+            idle_cpus=np.concatenate([self.idle_cpus, self.cpu[idle]]),
+        )
 
-def decode_samples(records: Records) -> RawSamples:
-    """All stack samples of a drain, but for those without a callchain or whose callchain runs past its record."""
+
+class IdleLeaves:
+    """The running function and its caller, by address, of samples of the idle task that were found to be idle.
+
+    Nothing else decides it (`is_idle`), and an idle core has a handful of them: its samples are counted by these two
+    addresses, without looking at the rest. They are good for one generation of the kernel's symbols."""
+
+    def __init__(self) -> None:
+        self._known: U64Array = np.zeros(0, dtype=np.uint64)
+
+    def learn(self, samples: "RawSamples", idle: npt.NDArray[np.bool_]) -> None:
+        """Take in samples, and which of them are idle."""
+        of = samples.first[idle & (samples.depth > 2) & (samples.pid == 0) & (samples.tid == 0)]
+        if not len(of):
+            return
+        heads = samples.addresses[of[:, None] + np.arange(3)]
+        kernel = (heads[:, 0] == np.uint64(CONTEXT_KERNEL)) & (heads[:, 1:] < CONTEXT_FIRST).all(axis=1)
+        new = np.unique(_pair_keys(heads[kernel, 1], heads[kernel, 2]))
+        known = np.union1d(self._known, new)
+        self._known = known if len(known) <= _IDLE_KEPT else new[:_IDLE_KEPT]
+
+    def forget(self) -> None:
+        self._known = self._known[:0]
+
+    def among(self, records: Records, at: I64Array, depth: I64Array) -> npt.NDArray[np.bool_]:
+        """Which of some samples are idle for sure; each must have its whole callchain."""
+        words = records.words
+        idle = np.zeros(len(at), dtype=np.bool_)
+        if not len(self._known):
+            return idle
+        places = np.flatnonzero((words[at + 1] == 0) & (depth > 2))
+        of = at[places] + SAMPLE_WORDS
+        keys = _pair_keys(words[of + 1], words[of + 2])
+        found = np.minimum(np.searchsorted(self._known, keys), len(self._known) - 1)
+        idle[places] = (self._known[found] == keys) & (words[of] == np.uint64(CONTEXT_KERNEL))
+        return idle
+
+
+# Of the pairs that are known; a kernel has a few.
+_IDLE_KEPT = 1024
+
+
+def decode_samples(records: Records, idle: IdleLeaves | None = None) -> RawSamples:
+    """All stack samples of a drain, but for those without a callchain, those whose callchain runs past its record, and
+    those that are known to be idle."""
     at = records.of(RecordType.SAMPLE)
     words = records.words
     sizes = records.sizes(at)
     # An absurd count must not wrap into a small one: clip before it becomes signed.
     depth = np.minimum(words[at + 4], np.uint64(1 << 20)).astype(np.int64)
     sound = (depth > 0) & (depth + SAMPLE_WORDS <= sizes)
-    at, depth = at[sound], depth[sound]
+    if not sound.all():
+        at, depth = at[sound], depth[sound]
+    left_out = at[:0]
+    if idle is not None:
+        known = idle.among(records, at, depth)
+        left_out = at[known]
+        at, depth = at[~known], depth[~known]
     first = np.cumsum(depth) - depth
     total = int(depth.sum())
     gather = np.repeat(at + SAMPLE_WORDS - first, depth) + np.arange(total, dtype=np.int64)
     ids = words[at + 1]
     return RawSamples(
         time=words[at + 2],
-        cpu=(words[at + 3] & np.uint64(0xFFFF)).astype(np.uint16),
+        cpu=_cpus(words, at),
         pid=(ids & LOW).astype(np.uint32).view(np.int32),
         tid=(ids >> _HALF).astype(np.uint32).view(np.int32),
         addresses=words[gather],
         first=first,
         depth=depth,
+        idle_cpus=_cpus(words, left_out),
     )
+
+
+def _cpus(words: U64Array, at: I64Array) -> npt.NDArray[np.uint16]:
+    return (words[at + 3] & np.uint64(0xFFFF)).astype(np.uint16)
 
 
 def lost_counts(records: Records) -> list[int]:
     """How many records the kernel says it could not write, for each ring."""
     lost, also = records.of(RecordType.LOST), records.of(RecordType.LOST_SAMPLES)
+    if not len(lost) and not len(also):
+        return [0] * len(records.bounds)
     counts = records.per_ring(lost, records.words[lost + 2])
     more = records.per_ring(also, records.words[also + 1])
     return [min(count + other, LOST_AT_MOST) for count, other in zip(counts, more, strict=True)]
@@ -318,9 +412,9 @@ def throttled_while_busy(records: Records) -> list[int]:
     (kernel/events/core.c, __perf_event_account_interrupt) and resumes with the next tick, when there is work. That
     loses nothing but idle samples.
     """
-    throttled = np.flatnonzero(records.types == RecordType.THROTTLE)
-    if not len(throttled):
+    if RecordType.THROTTLE not in records.kinds:
         return [0] * len(records.bounds)
+    throttled = np.flatnonzero(records.types == RecordType.THROTTLE)
     samples = np.flatnonzero(records.types == RecordType.SAMPLE)
     before = np.searchsorted(samples, throttled) - 1
     throttled, before = throttled[before >= 0], before[before >= 0]
@@ -333,6 +427,10 @@ def throttled_while_busy(records: Records) -> list[int]:
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _pair_keys(leaves: U64Array, callers: U64Array) -> U64Array:
+    return leaves * _STEP + callers * _MIX_1
 
 
 def row_keys(parts: U64Array, first: I64Array, depth: I64Array, salt: U64Array) -> U64Array:

@@ -96,8 +96,8 @@ class Restarts:
 
     def observe(self, now: int, records: Records, failed: Mapping[int, int] | None, name_of: NameOf) -> RestartRows:
         """Take in a tick. `failed` are the processes that ended with a failure (None: not known)."""
-        changes = [*_births(records), *_programs(records)]
-        ends = _ends(records, self._alive.keys() | {pid for pid, *_ in changes})
+        changes = [*_births(records), *_programs(records)] if len(records.starts) else []
+        ends = _ends(records, self._alive.keys() | {pid for pid, *_ in changes}) if len(records.starts) else []
         begun: dict[int, list[tuple[int, str | None, int | None]]] = {}
         for pid, time, comm, parent in sorted(changes, key=lambda each: each[1]):
             begun.setdefault(pid, []).append((time, comm, parent))

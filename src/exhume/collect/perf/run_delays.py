@@ -180,7 +180,7 @@ class RunDelays:
 
 def competitors(cpus: npt.NDArray[np.uint16], tids: npt.NDArray[np.int32], samples_per_core: float) -> list[int]:
     """The threads that share a full core, as the place of one sample of each; the most often sampled first."""
-    if not len(cpus):
+    if len(cpus) < max(1.0, _FULL * samples_per_core):
         return []
     busy = np.bincount(cpus)
     pairs, first, counts = np.unique(

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.collect.perf.records import (
+    IdleLeaves,
     RawSamples,
     Records,
     RecordType,
     U64Array,
     chain_keys,
     decode_samples,
-    group_indices,
     has_user_part,
     lost_counts,
     unique,
@@ -80,6 +80,7 @@ class Sampler:
         self._stack_table = StackTable(self._symbolizer)
         self._changes = KernelChanges()
         self._kernel_generation = 0
+        self._idle_leaves = IdleLeaves()
         self._held: list[_Held] = []
         self._held_chains: dict[int, Chain] = {}
         # Set before the last tick of a recording, which waits for names.
@@ -93,7 +94,7 @@ class Sampler:
 
     def decode(self, records: Records) -> RawSamples:
         """The samples of a tick, their user addresses without tags."""
-        samples = decode_samples(records)
+        samples = decode_samples(records, self._idle_leaves)
         if self._va_bits:
             samples = replace(samples, addresses=strip_tags(samples.addresses, self._va_bits))
         return samples
@@ -102,27 +103,33 @@ class Sampler:
         """The rows of a tick, whose task records the tasks must have."""
         self._changes.note(drained.tasks)
         self._symbolizer.poll()
+        rows: dict[str, Columns] = {}
+        if not len(samples) and not self._held:
+            rows["sampling"] = _sample_counts(tick, drained, samples)
+            return Sampled(rows, [], samples.pid, samples.tid, samples.cpu, np.zeros(0, dtype=object))
         keys, stacks, which, resolved, chains = self._stacks(samples)
         late = self._released(resolved)
         idle = np.fromiter((stack.idle for stack in stacks), dtype=np.bool_, count=len(stacks))[which]
-        busy = ~idle
-        rows: dict[str, Columns] = {}
-        pids, tids, cpus = samples.pid[busy], samples.tid[busy], samples.cpu[busy]
+        if idle.any():
+            self._idle_leaves.learn(samples, idle)
+            busy = ~idle
+            keys, which = keys[busy], which[busy]
+            samples = samples.without(idle)
         names: npt.NDArray[Any] = np.zeros(0, dtype=object)
         processes: list[tuple[int, int | None, str]] = []
         released: list[dict[str, npt.NDArray[Any]]] = []
-        if len(pids):
-            names = self._names(samples)[busy]
+        if len(samples):
+            names = self._names(samples)
             columns: dict[str, npt.NDArray[Any]] = {
-                "time_ms": (samples.time[busy] // np.uint64(MILLIS)).astype(np.int64),
-                "cpu": cpus,
-                "pid": pids,
-                "tid": tids,
+                "time_ms": (samples.time // np.uint64(MILLIS)).astype(np.int64),
+                "cpu": samples.cpu,
+                "pid": samples.pid,
+                "tid": samples.tid,
                 "comm": names,
-                "weight_us": np.full(len(pids), 1_000_000 // self.rate_hz, dtype=np.uint32),
+                "weight_us": np.full(len(samples), 1_000_000 // self.rate_hz, dtype=np.uint32),
             }
             processes = self._processes(columns)
-            released.append(self._hold(columns, keys[busy], stacks, which[busy], chains))
+            released.append(self._hold(columns, keys, stacks, which, chains))
         if self.ending:
             late += self._last_released()
         # A segment may have begun since the processes of those that were held were written.
@@ -131,10 +138,10 @@ class Sampler:
         processes += [each for pid, each in held.items() if pid not in seen]
         if released := [part for part in (*late, *released) if len(part["pid"])]:
             rows["samples"] = {name: np.concatenate([part[name] for part in released]) for name in released[0]}
-        rows["sampling"] = _sample_counts(tick, drained, samples, idle)
+        rows["sampling"] = _sample_counts(tick, drained, samples)
         rows.update(self._stack_table.take_rows())
         self._follow_kernel()
-        return Sampled(rows, processes, pids, tids, cpus, names)
+        return Sampled(rows, processes, samples.pid, samples.tid, samples.cpu, names)
 
     def _processes(self, columns: Columns) -> list[tuple[int, int | None, str]]:
         pids = columns["pid"].tolist()
@@ -228,6 +235,7 @@ class Sampler:
         if self._symbolizer.kernel_generation != self._kernel_generation:
             self._kernel_generation = self._symbolizer.kernel_generation
             self._stack_table.forget()
+            self._idle_leaves.forget()
 
     def _stacks(
         self, samples: RawSamples
@@ -286,7 +294,6 @@ class Sampler:
     def _images(self, samples: RawSamples, user: npt.NDArray[np.bool_]) -> tuple[list[Image], npt.NDArray[np.int64]]:
         """The images that were sampled, and which of them each sample ran (-1: unknown, or in the kernel alone)."""
         image_of = np.full(len(samples), -1, dtype=np.int64)
-        places = np.flatnonzero(user)
         numbers: dict[int, int] = {}
         images: list[Image] = []
 
@@ -298,36 +305,39 @@ class Sampler:
                 images.append(image)
             return numbers[id(image)]
 
-        for group in group_indices(samples.pid[places]):
-            at = places[group]
-            pid = int(samples.pid[at[0]])
-            image_of[at] = number(self._tasks.image_at(pid, int(samples.time[at[-1]])))
-            if self._tasks.changed_image(pid):
-                for place, time in zip(at.tolist(), samples.time[at].tolist(), strict=True):
-                    image_of[place] = number(self._tasks.image_at(pid, time))
+        tasks, pids, times = self._tasks, samples.pid[user].tolist(), samples.time[user].tolist()
+        # By the process where it ran one program: in a storm of forks there are as many processes as samples.
+        unchanged = {
+            pid: number(tasks.image_at(pid, time))
+            for pid, time in dict(zip(pids, times, strict=True)).items()
+            if not tasks.changed_image(pid)
+        }
+        image_of[user] = [
+            unchanged[pid] if pid in unchanged else number(tasks.image_at(pid, time))
+            for pid, time in zip(pids, times, strict=True)
+        ]
         return images, image_of
 
     def _names(self, samples: RawSamples) -> npt.NDArray[np.object_]:
         """The thread name at each sample."""
+        tasks, tids = self._tasks, samples.tid.tolist()
+        threads = list(zip(samples.pid.tolist(), tids, samples.time.tolist(), strict=True))
+        first = dict(zip(reversed(tids), reversed(threads), strict=True))
+        unchanged = {tid: tasks.name_at(*each) for tid, each in first.items() if not tasks.changed_name(tid)}
         names = np.empty(len(samples), dtype=object)
-        for at in group_indices(samples.tid):
-            pid, tid = int(samples.pid[at[0]]), int(samples.tid[at[0]])
-            names[at] = self._tasks.name_at(pid, tid, int(samples.time[at[0]]))
-            if self._tasks.changed_name(tid):
-                for place in at.tolist():
-                    names[place] = self._tasks.name_at(pid, tid, int(samples.time[place]))
+        names[:] = [unchanged[each[1]] if each[1] in unchanged else tasks.name_at(*each) for each in threads]
         return names
 
 
-def _sample_counts(tick: Tick, drained: Drained, samples: RawSamples, idle: npt.NDArray[np.bool_]) -> Columns:
+def _sample_counts(tick: Tick, drained: Drained, samples: RawSamples) -> Columns:
     """Rows of the sampling table: how many samples of each core were busy, idle and lost."""
     # A core that was offline for less than a tick has two rings, and one row.
     cpus = sorted(set(drained.cpus))
     size = cpus[-1] + 1
     # A sample taken while its CPU went offline may carry a number beyond the ones that are left.
-    inside = samples.cpu < size
-    idle_counts = np.bincount(samples.cpu[inside & idle], minlength=size)[cpus]
-    busy_counts = np.bincount(samples.cpu[inside & ~idle], minlength=size)[cpus]
+    idle_counts, busy_counts = (
+        np.bincount(np.minimum(of, size), minlength=size + 1)[cpus] for of in (samples.idle_cpus, samples.cpu)
+    )
     return {
         "time": np.full(len(cpus), tick.start, dtype=np.int64),
         "cpu": np.array(cpus, dtype=np.uint16),

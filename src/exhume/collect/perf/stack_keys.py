@@ -120,5 +120,7 @@ def key_parts(
 
 def _column(parts: "list[array[int]]") -> U64Array:
     """Columns of many layouts, end to end."""
-    filled = [np.frombuffer(part, dtype=np.uint64) for part in parts if part]
-    return np.concatenate(filled) if filled else np.zeros(0, dtype=np.uint64)
+    whole = array("Q")
+    for part in parts:
+        whole.extend(part)
+    return np.frombuffer(whole, dtype=np.uint64) if whole else np.zeros(0, dtype=np.uint64)

@@ -240,6 +240,9 @@ class Tasks:
         # With the time from which on, newest last; the first goes back for ever. More than one only within a tick.
         self._images: OrderedDict[int, list[tuple[int, Image | LazyImage]]] = OrderedDict()
         self._names: dict[int, list[tuple[int, str]]] = {}
+        # The threads and processes that have more than one, in this tick.
+        self._more_names: set[int] = set()
+        self._more_images: set[int] = set()
         self._parents: dict[int, int] = {}
         self._sampled: set[int] = set()
         self.ended_threads: set[int] = set()
@@ -255,6 +258,9 @@ class Tasks:
     def apply(self, drained: Iterable[Records], sampled_pids: Iterable[int]) -> None:
         """Take in the task records of a tick, in the order of their time."""
         parts = [part for part in drained if len(part.starts)]
+        if not parts:
+            self.gone, self.ended_threads, self._renamed = set(), set(), set()
+            return
         self.gone, self.ended_threads = _ended(parts)
         keep = _relevant_pids(parts, sampled_pids) | _traced_pids(parts)
         kept = [(part, _task_records(part, keep, self.gone)) for part in parts]
@@ -283,6 +289,7 @@ class Tasks:
             if names is None:
                 names = self._names[other] = [(0, f":{other}")]
             names.append((time, name))
+            self._more_names.add(other)
             if misc & MISC_COMM_EXEC:
                 self._exec(time, pid)
 
@@ -298,6 +305,7 @@ class Tasks:
         else:
             space = before.space.exec()
         images.append((time, Image(space, next(self._salts))))
+        self._more_images.add(pid)
         self._began.append(pid)
 
     def _fork(self, time: int, pid: int, parent: int, tid: int, parent_tid: int) -> None:
@@ -307,6 +315,7 @@ class Tasks:
         if names is not None:
             # What is there already belongs to another thread, which had this number earlier in the tick.
             self._names.setdefault(tid, []).append((time, names[-1][1]))
+            self._more_names.add(tid)
         if pid == parent:
             return
         self._parents[pid] = parent
@@ -319,6 +328,7 @@ class Tasks:
         else:
             child = image if isinstance(image, LazyImage) else Image(image.space.fork(pid), image.salt)
         self._images.setdefault(pid, []).append((time, child))
+        self._more_images.add(pid)
         self._began.append(pid)
 
     def _map(self, run: MapRun) -> None:
@@ -346,7 +356,8 @@ class Tasks:
     def take_skipped(self) -> tuple[Counter[int], Counter[Owner]]:
         """How many mappings were left out since the last call: by process, and those beyond the share of an owner."""
         skipped, excess = self._map_runs.take_skipped()
-        skipped, self._skipped = self._skipped + skipped, Counter()
+        if self._skipped:
+            skipped, self._skipped = self._skipped + skipped, Counter()
         return skipped, excess
 
     def image_at(self, pid: int, time: int) -> Image | None:
@@ -425,12 +436,14 @@ class Tasks:
         for pid in self.gone & self._read_again.keys():
             del self._read_again[pid]
         self._sampled -= self.gone
-        for names in self._names.values():
-            if len(names) > 1:
+        for tid in self._more_names:
+            if names := self._names.get(tid):
                 names[:] = [(0, names[-1][1])]
-        for images in self._images.values():
-            if len(images) > 1:
+        for pid in self._more_images:
+            if images := self._images.get(pid):
                 images[:] = [(0, images[-1][1])]
+        self._more_names.clear()
+        self._more_images.clear()
         if len(self._names) > NAMES_KEPT:
             # Names alone: who has many threads must not make others' programs be read again.
             self._names.clear()
