@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.diagnose.scenes import Scene
 from tests.parts import need
+from tests.present.web.smuggling import framings, statuses
 
 from exhume.model.clock import NANOS
 from exhume.model.errors import RecordingError
@@ -263,28 +264,11 @@ def test_more_connections_than_descriptors_close_without_a_log(small):
 
 def test_no_part_of_a_request_is_taken_for_another_one(small):
     inner = b"GET /api/recording HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    length = str(len(inner)).encode()
-    framings = {
-        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n": b"400",
-        b"Transfer-Encoding: chunked\r\nContent-Length: " + length + b"\r\n\r\n0\r\n\r\n": b"400",
-        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n": b"400",
-        b"Transfer-Encoding: xchunked\r\n\r\n": b"400",
-        b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n": b"400",
-        b"Content-Length: 0\r\nContent-Length: " + length + b"\r\n\r\n": b"400",
-        b"Content-Length: +0\r\n\r\n": b"400",
-        b"Content-Length : 0\r\n\r\n": b"400",
-        b"Host: evil.example\r\n\r\n": b"400",
-        b"Content-Length: " + length + b"\r\n\r\n": b"200",
-    }
     with started("serve", "--dir", str(small), "--listen", "127.0.0.1:0", "--no-open") as server:
         port = urlsplit(link_of(server)).port
-        for framing, status in framings.items():
-            with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as connection:
-                connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + framing + inner)
-                answer = b""
-                while piece := connection.recv(1 << 16):
-                    answer += piece
-            assert re.findall(rb"HTTP/1\.1 (\d+)", answer) == [status], framing
+        for framing, answers in framings(inner, 200).items():
+            head = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+            assert statuses(port, head + framing + inner) == answers, framing
 
 
 def test_a_request_that_does_not_arrive_is_closed(small):

@@ -13,6 +13,8 @@ from typing import ClassVar
 import h11
 import uvicorn
 from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from exhume.model.errors import ExhumeError
@@ -101,6 +103,21 @@ class BoundedProtocol(H11Protocol):
             self._slow[self] = self.loop.call_later(READ_TIMEOUT_S, self._bound_answer, unsent)
 
 
+class LengthRequired:
+    """ASGI middleware that refuses chunked requests and closes their connection. h11 goes on with it also where a
+    length contradicts the chunks, which RFC 9112, 6.1 forbids: a proxy that goes by the length would take what follows
+    for a part of this request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http" and any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+            app = PlainTextResponse("send a Content-Length, and no chunks", 411, {"connection": "close"})
+        await app(scope, receive, send)
+
+
 class BoundedServer(uvicorn.Server):
     """Ends with a signal, and a second one ends it at once; what the caller has to do after it is done."""
 
@@ -150,7 +167,7 @@ def serve_bounded(
 def _bounded(app: Starlette, tls_cert: Path | None, tls_key: Path | None) -> uvicorn.Config:
     BoundedProtocol.max_connections = _connections()
     return uvicorn.Config(
-        app,
+        LengthRequired(app),
         http=BoundedProtocol,
         backlog=BACKLOG,
         # None: its loggers propagate to ours.
