@@ -58,6 +58,23 @@ def test_two_zones(lake: Path):
     assert [each.key for each in found.differences] == [f"unit.{AGENT}", f"unit.{BOOTSTRAP}", "bootstrap"]
 
 
+def test_what_a_part_of_a_group_has_is_named(tmp_path: Path):
+    """Most nodes of both zones have the same; what differs is on a part of one."""
+    rows = []
+    for number in range(20):
+        for zone in ("a", "b"):
+            place = Cloud("aws", "us-east-1", f"us-east-1{zone}", "p4d.24xlarge", "ami-1")
+            rows += pushed(node(f"n{zone}-{number}", bootstrap=zone == "a" and number < 8, cloud=place))
+    write(tmp_path / "lake", rows)
+    found = compare(*read_groups(str(tmp_path / "lake"), ["zone=us-east-1a", "zone=us-east-1b"]))
+    assert found.sentence == (
+        f"{AGENT} crash-loops on zone=us-east-1a (40% of nodes); on zone=us-east-1b it never started, "
+        f"because {BOOTSTRAP} failed"
+    )
+    bootstrap = next(each for each in found.differences if each.key == "bootstrap")
+    assert (bootstrap.a.value, bootstrap.a.share, bootstrap.b.value, bootstrap.b.share) == ("ok", 0.4, "failed", 1.0)
+
+
 def test_the_newest_value_counts_also_where_it_is_none(lake: Path):
     later = BEGIN + timedelta(days=1)
     rows = [(f"nb-{number}", later, f"unit.{AGENT}", "failed/crash-loop") for number in range(10)]

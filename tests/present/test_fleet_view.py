@@ -1,5 +1,6 @@
 """A fleet report in the terminal and as a page: it fits, and what the lake holds is shown as text."""
 
+from dataclasses import replace
 from datetime import UTC
 from io import StringIO
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from rich.console import Console
 from tests.fleet.lakes import minutes, plan, planted, report_of, write_rows
 
+from exhume.fleet.cohort.separators import Condition
 from exhume.fleet.report import FleetReport
 from exhume.present.fleet_view import conditions_text, headline, parts, report_json, verdict
 from exhume.present.html.fleet import fleet_report
@@ -27,6 +29,29 @@ def test_it_fits_the_terminal(found: FleetReport, width: int):
     assert [line for line in lines if len(line) > width] == []
     titles = {"what sets sick nodes apart", "what it is", "by uptime", "failed jobs", "what to do", "by zone"}
     assert titles <= set(lines)
+    # What it is and what to do are on the first screen.
+    assert lines.index("what it is") < lines.index("what to do") < 12
+
+
+def test_a_long_attribute_keeps_its_value(found: FleetReport):
+    assert found.separators
+    long = replace(found.separators[0], conditions=(Condition("sysctl." + "x" * 80, "128"),))
+    told = replace(found, separators=(found.separators[0], long))
+    lines = [line.plain for line in fleet_lines(told, UTC, 80)]
+    assert any("sysctl." in line and "x 128 " in line for line in lines)
+    assert [line for line in lines if len(line) > 80] == []
+
+
+def test_sick_by_a_cause_is_not_sick_by_any(found: FleetReport):
+    assert found.first is not None
+    by_cause = replace(found, separators=(replace(found.first, cause="zombie-memcgs"),))
+    assert f"{found.first.sick} of {found.first.nodes} nodes have it" in headline(by_cause)
+    assert (
+        "nodes have zombie-memcgs"
+        in next(part for part in parts(by_cause, UTC) if part.title == "what sets sick nodes apart").sentences[0]
+    )
+    any_cause = replace(found, separators=(replace(found.first, cause=""),))
+    assert f"{found.first.sick} of {found.first.nodes} nodes are sick" in headline(any_cause)
 
 
 def test_the_headline_names_leaker_and_place(found: FleetReport):

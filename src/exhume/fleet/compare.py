@@ -248,7 +248,7 @@ def _difference(  # noqa: PLR0917
     a: Side, b: Side, key: str, change: _Change, q: float | None, changes: Mapping[str, _Change]
 ) -> Difference:
     rule = weights().rule_of(key)
-    on_a, on_b = _share(a, key, change), _share(b, key, change)
+    on_a, on_b = _share(a, b, key), _share(b, a, key)
     effect = 1.0 if change.apart else abs(change.a - change.b)
     weight = rule.weight
     if rule.states:
@@ -261,11 +261,11 @@ def _difference(  # noqa: PLR0917
     return Difference(key, name, rule.id, rule.title, round(weight * effect, 4), on_a, on_b, effect, q, follows)
 
 
-def _share(side: Side, key: str, change: _Change) -> Share:
-    """What a side has: the value that separates the two where most of its nodes have it, else its most frequent."""
-    values = side.values(key)
-    total = sum(values.values())
-    value = change.value if values.get(change.value, 0) * 2 >= total else max(values, key=lambda each: values[each])
+def _share(side: Side, other: Side, key: str) -> Share:
+    """What a side has: the value that sets its nodes apart from the other side's most, be it on few of them."""
+    values, others = side.values(key), other.values(key)
+    total, other_total = sum(values.values()), sum(others.values())
+    value = max(values, key=lambda each: (values[each] / total - others.get(each, 0) / other_total, values[each]))
     because, ended = (_most_frequent(side, f"{key}.{part}") for part in ("because", "exit"))
     is_state = weights().rule_of(key).states or key == "bootstrap"
     return Share(

@@ -307,7 +307,7 @@ def _steps(given: _Next) -> Iterator[FleetStep]:
         yield FleetStep("remedy", remedy.text, remedy.command, names, total)
     if given.common is not None and given.common.cause == _ZOMBIES:
         # cgroups whose directory is gone are freed by nothing else for certain.
-        yield FleetStep("boot", "then boot these nodes: zombies that are there stay until then", "", names, total)
+        yield FleetStep("boot", "then reboot these nodes: zombies that are there stay until then", "", names, total)
     risk = given.forecast.nodes if given.forecast is not None else ()
     if risk:
         yield FleetStep(

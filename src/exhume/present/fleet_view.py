@@ -73,7 +73,7 @@ def headline(report: FleetReport) -> str:
         return f"{_of(report.sick, report.nodes)} nodes are sick, and no attribute sets them apart"
     what = common.cause if common is not None else "incidents"
     who = f" of {common.leaker}" if common is not None and common.leaker else ""
-    return f"{what}{who} on {conditions_text(first.conditions)}: {_risk_text(first)}"
+    return f"{what}{who} on {conditions_text(first.conditions)}: {_risk_text(first, 'have it')}"
 
 
 def conditions_text(conditions: Sequence[Condition]) -> str:
@@ -86,9 +86,12 @@ def conditions_text(conditions: Sequence[Condition]) -> str:
 
 def parts(report: FleetReport, zone: tzinfo | None, by: Sequence[str] = ()) -> Iterator[Part]:
     """The whole report, in the order in which it is read; `by` are attributes to break down, too."""
-    yield _separation(report)
     if report.common is not None:
         yield Part("what it is", tuple(_common(report.common, report)))
+    steps = tuple(_steps(report))
+    if steps:
+        yield Part("what to do", steps)
+    yield _separation(report)
     if report.hazard is not None:
         yield _hazard(report.hazard)
     began = tuple(_began(report.onset, report.changes, zone))
@@ -98,9 +101,6 @@ def parts(report: FleetReport, zone: tzinfo | None, by: Sequence[str] = ()) -> I
         yield _forecast(report.forecast, report.window.until, zone)
     if report.jobs is not None:
         yield Part("failed jobs", tuple(_jobs(report.jobs, zone)))
-    steps = tuple(_steps(report))
-    if steps:
-        yield Part("what to do", steps)
     for each in report.breakdowns:
         if each.key in by or (each.key in SHOWN and report.incidents):
             yield _breakdown(each, each.key in by)
@@ -122,9 +122,11 @@ def _separation(report: FleetReport) -> Part:
     if first is None:
         said = (f"Nothing that chance does not explain; {tried}.", *_clusters(report))
         return Part("what sets sick nodes apart", said)
+    have = f"have {first.cause}"
+    sick = f"nodes that {have}" if first.cause else "sick nodes"
     sentences = [
-        f"{_sentence(conditions_text(first.conditions))}: {_risk_text(first)}, {_ratio(first.risk_ratio)} as "
-        f"likely; {first.coverage:.0%} of the sick nodes. {_chance(first.q)}, after correction: {tried}.",
+        f"{_sentence(conditions_text(first.conditions))}: {_risk_text(first, have)}, {_ratio(first.risk_ratio)} as "
+        f"likely; {first.coverage:.0%} of the {sick}. {_chance(first.q)}, after correction: {tried}.",
     ]
     given = [each for each in first.same_nodes if not any(one.is_state for one in each)]
     states = [each for each in first.same_nodes if any(one.is_state for one in each)]
@@ -165,10 +167,11 @@ def _clusters(report: FleetReport) -> Iterator[str]:
         yield f"These go with the clusters, which are too few to tell whether by chance: {named}."
 
 
-def _risk_text(separator: Separator) -> str:
+def _risk_text(separator: Separator, have: str) -> str:
+    """How many nodes are sick, or have the cause that the separator is about, with it and without it."""
     one, other = separator.sick / max(1, separator.nodes), separator.other_sick / max(1, separator.others)
     return (
-        f"{_of(separator.sick, separator.nodes)} nodes are sick ({one:.0%}), against "
+        f"{_of(separator.sick, separator.nodes)} nodes {have if separator.cause else 'are sick'} ({one:.0%}), against "
         f"{_of(separator.other_sick, separator.others)} others ({other:.1%})"
     )
 
@@ -232,11 +235,11 @@ def _began(onset: Onset | None, changes: Sequence[Change], zone: tzinfo | None) 
 def _forecast(forecast: Forecast, now: int, zone: tzinfo | None) -> Part:
     what = _AHEAD.get(forecast.code, forecast.code)
     if not forecast.nodes:
-        return Part("nodes at risk", (f"{count(forecast.leaking, 'node')} leak, all of them sick already.",))
+        return Part("nodes at risk", (f"All nodes that leak memory cgroups ({forecast.leaking:,}) are sick already.",))
     within = [(days, sum(each.at <= now + days * 86_400 * NANOS for each in forecast.nodes)) for days in (1, 3, 7)]
     soon = ", ".join(f"{number:,} within {count(days, 'day')}" for days, number in within)
     sentence = (
-        f"{count(len(forecast.nodes), 'node')} that are not sick yet leak memory cgroups and will be, if it goes on: "
+        f"{count(len(forecast.nodes), 'node')} will be sick if it goes on, by the memory cgroups that leak there: "
         f"{soon}. {_sentence(what)} when a walk over them takes {forecast.limit_s:g} s, as where nodes are sick."
     )
     rows = [

@@ -91,6 +91,14 @@ def hung(lead: Text | str, text: str, width: int, style: Style = PLAIN) -> Itera
         yield start.append(" " * (hang - start.cell_len)).append(line, style)
 
 
+def cut_middle(text: str, width: int = 60) -> str:
+    """A text on one line, without what is in its middle where it is too long."""
+    shown = visible(text)
+    if len(shown) <= width:
+        return shown
+    return f"{shown[: width // 2 - 1]}…{shown[-(width // 2) :]}"
+
+
 def section(title: str, lines: Iterable[Text] = ()) -> Iterator[Text]:
     """An empty line, a title and what belongs to it."""
     yield Text()

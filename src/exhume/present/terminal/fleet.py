@@ -7,11 +7,21 @@ from rich.console import Console
 from rich.text import Text
 
 from exhume.fleet.report import FleetReport
-from exhume.present.diagnosis_view import shortened
 from exhume.present.events_view import visible
 from exhume.present.fleet_view import Part, headline, parts, subtitle, verdict
 from exhume.present.palette import GREEN, ORANGE, RED
-from exhume.present.terminal.console import BOLD, DIM, badge, bullets, hung, print_lines, section, table, width_of
+from exhume.present.terminal.console import (
+    BOLD,
+    DIM,
+    badge,
+    bullets,
+    cut_middle,
+    hung,
+    print_lines,
+    section,
+    table,
+    width_of,
+)
 
 _COLOURS = {"separated": RED, "clustered": ORANGE, "scattered": ORANGE, "at-risk": ORANGE, "healthy": GREEN}
 _GAPS = 3
@@ -40,8 +50,8 @@ def _lines(part: Part, width: int) -> Iterator[Text]:
 
 
 def _fitted(part: Part, width: int) -> Iterator[tuple[str, ...]]:
-    """Rows whose first column is cut to what the others leave."""
+    """Rows whose first column is cut to what the others leave; an attribute keeps its value, which comes last."""
     rest = sum(max(len(row[i]) for row in (part.header, *part.rows)) + _GAPS for i in range(1, len(part.header)))
     room = max(12, width - rest - 2)
     for first, *others in part.rows:
-        yield (shortened(visible(first), room), *map(visible, others))
+        yield (cut_middle(first, room), *map(visible, others))

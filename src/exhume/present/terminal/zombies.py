@@ -19,7 +19,7 @@ from exhume.model.times import format_clock, format_moment
 from exhume.model.zombies import HierarchyCensus, ParentResidual, PinKind
 from exhume.present.events_view import visible
 from exhume.present.palette import BLUE, GREEN, ORANGE, RED
-from exhume.present.terminal.console import BOLD, DIM, badge, console, fitted, print_lines, table
+from exhume.present.terminal.console import BOLD, DIM, badge, console, cut_middle, fitted, print_lines, table
 from exhume.present.zombies_view import PinPattern, containers_of, pin_patterns, recorded_below, zombies_json
 
 _BADGES = {WELL: GREEN, GROWING: ORANGE, MANY: RED, UNKNOWN: BLUE}
@@ -163,7 +163,7 @@ def _parent_row(parent: ParentResidual, recorded: str) -> tuple[str, ...]:
     )
     # v1 doesn't count them by parent; a recording knows at least some.
     zombies = f"{parent.dying:,}" if parent.dying is not None else recorded
-    return _short(parent.name), zombies, *(size(amount) if amount else _NOTHING for amount in amounts)
+    return cut_middle(parent.name), zombies, *(size(amount) if amount else _NOTHING for amount in amounts)
 
 
 def _pins(explanation: Explanation) -> Iterator[Text]:
@@ -209,8 +209,8 @@ def _holders(patterns: Sequence[PinPattern]) -> Iterator[Text]:
 
 
 def _pattern_row(pattern: PinPattern, below: str) -> Sequence[str]:
-    where = f"{_short(pattern.pattern, 80)}{'' if pattern.certain else ' (likely)'}"
-    return _KINDS[pattern.kind], f"{len(pattern.files):,}", size(pattern.bytes), _short(below, 30), where
+    where = f"{cut_middle(pattern.pattern, 80)}{'' if pattern.certain else ' (likely)'}"
+    return _KINDS[pattern.kind], f"{len(pattern.files):,}", size(pattern.bytes), cut_middle(below, 30), where
 
 
 def _leakers(report: ZombieReport, explanation: Explanation, zone: tzinfo | None) -> Iterator[Text]:
@@ -250,7 +250,7 @@ def _leaker(leaker: Leaker, explanation: Explanation, zone: tzinfo | None) -> It
     makers = listing([f"{visible(comm)} ({number:,})" for comm, number in leaker.creators])
     if makers:
         below = f", started by {visible(creator.parent_comm)}" if creator and creator.parent_comm else ""
-        command = f": {_short(visible(creator.cmdline), 90)}" if creator and creator.cmdline else ""
+        command = f": {cut_middle(visible(creator.cmdline), 90)}" if creator and creator.cmdline else ""
         yield Text(f"      made by {makers}{below}{command}")
     first, last = (format_moment(moment, zone, digits=0) for moment in (leaker.first, leaker.last))
     yield Text(f"      first {first}, last {last}", DIM)
@@ -259,14 +259,6 @@ def _leaker(leaker: Leaker, explanation: Explanation, zone: tzinfo | None) -> It
 def _heading(title: str, text: str = "") -> Iterator[Text]:
     yield Text()
     yield Text().append(title, BOLD).append(f"  {text}" if text else "", DIM)
-
-
-def _short(text: str, width: int = 60) -> str:
-    """A text cut in its middle."""
-    shown = visible(text)
-    if len(shown) <= width:
-        return shown
-    return f"{shown[: width // 2 - 1]}…{shown[-(width // 2) :]}"
 
 
 def watch_surface(color: str, as_json: bool, zone: tzinfo | None) -> Callable[[ZombieReport], None]:
