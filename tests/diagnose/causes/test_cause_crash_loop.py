@@ -436,13 +436,14 @@ def test_an_end_without_a_code_is_no_success(tmp_path: Path) -> None:
     assert top is not None and top.severity == "warning" and "fails each time" in top.summary
 
 
-def test_the_same_command_that_fails_each_time_is_a_warning_whatever_it_costs(tmp_path: Path) -> None:
+def test_a_service_of_a_service_manager_that_fails_each_time_is_a_warning_whatever_it_costs(tmp_path: Path) -> None:
     scene = Scene(cores=96, seconds=60)
     for number, second in enumerate((12.0, 22.0, 32.0)):
         more = {"comm": "python3", "pid": 3_000 + number, "value": 4.0, "exit_code": 3}
         scene.event(second, "restart", "python3 was started 4 times", "warning", source="recorder", **more)
         command = "python3 /opt/agent/main.py --endpoint tcp://gone:1"
         scene.row("processes", second - 1, pid=3_000 + number, ppid=40, comm="python3", cmdline=command)
+    scene.row("processes", 5.0, pid=40, ppid=30, comm="runsv", cmdline="runsv agent")
     # Another process of that name, which is fine.
     scene.row("processes", 40.0, pid=77, ppid=1, comm="python3", cmdline="python3 /opt/web/server.py")
     finding = reported(judged_recording(scene.write(tmp_path), scene.window))
@@ -452,35 +453,58 @@ def test_the_same_command_that_fails_each_time_is_a_warning_whatever_it_costs(tm
     assert "main.py" in finding.summary and "exit code 3" in finding.summary
 
 
-def polls(scene: Scene, ends: list[tuple[float, int, float]], above: int = 1) -> Scene:
+Ends = list[tuple[float, int, float]]
+
+
+def polls(scene: Scene, ends: Ends, above: int = 1, *, manager: str = "sh", code: int = 22) -> Scene:
     """One command that fails each time: when, whose child it was, and how often it had ended since the last time."""
     for number, (second, parent, times) in enumerate(ends):
-        more = {"comm": "curl", "pid": 3_000 + number, "value": times, "exit_code": 22}
+        more = {"comm": "curl", "pid": 3_000 + number, "value": times, "exit_code": code}
         scene.event(second, "restart", "curl was started 4 times", "warning", source="recorder", **more)
         command = "curl -fsS http://127.0.0.1:8080/healthz"
         scene.row("processes", second - 1, pid=3_000 + number, ppid=parent, comm="curl", cmdline=command)
-        scene.row("processes", second - 1, pid=parent, ppid=above, comm="sh", cmdline=f"sh step-{parent}.sh")
+        scene.row("processes", second - 1, pid=parent, ppid=above, comm=manager, cmdline=f"{manager} step-{parent}")
+    scene.row("processes", 5.0, pid=above, ppid=1, comm=manager, cmdline=manager)
     return scene
 
 
 STEADY = [12.0, 20.0, 28.0, 36.0]
+ONE_PARENT = [(at, 40, 4.0) for at in STEADY]
 
 
 @pytest.mark.parametrize(
     ("ends", "severity"),
     [
-        pytest.param([(at, 40, 4.0) for at in STEADY], "warning", id="one-parent"),
+        pytest.param(ONE_PARENT, "warning", id="one-parent"),
         pytest.param([(at, 40 + place, 4.0) for place, at in enumerate(STEADY)], "warning", id="a-wrapper-each"),
-        pytest.param([(at, 40 + place % 2, 4.0) for place, at in enumerate(STEADY)], "info", id="two-scripts"),
+        pytest.param([(at, 40 + place % 2, 4.0) for place, at in enumerate(STEADY)], "info", id="two-services"),
         pytest.param([(at, 1, 4.0) for at in STEADY], "info", id="left-to-init"),
         pytest.param([(12.0, 40, 4.0), (17.0, 40, 20.0), (36.0, 40, 3.0), (41.0, 40, 1.0)], "info", id="irregular"),
         pytest.param([(12.0, 40, 4.0), (20.0, 40, 4.0)], "info", id="too-short"),
     ],
 )
-def test_a_command_that_fails_each_time_needs_a_supervisor_that_starts_it_at_a_pace(
-    tmp_path: Path, ends: list[tuple[float, int, float]], severity: str
-) -> None:
-    scene = polls(Scene(cores=96, seconds=60), ends, above=30)
+def test_a_service_manager_has_to_start_the_same_thing_at_a_pace(tmp_path: Path, ends: Ends, severity: str) -> None:
+    scene = polls(Scene(cores=96, seconds=60), ends, above=30, manager="runsv")
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None and finding.severity == severity
+
+
+@pytest.mark.parametrize("manager", ["sh", "bash", "python3", "node"])
+def test_a_script_that_asks_and_gets_the_same_answer_is_worth_knowing_at_most(tmp_path: Path, manager: str) -> None:
+    """However regular it is: the exit code of a health check that costs next to nothing is an answer."""
+    scene = polls(Scene(cores=4, seconds=60), ONE_PARENT, above=30, manager=manager)
+    for place, second in enumerate(STEADY):
+        scene.stack(2, int(second) - 1, int(second), 0.02, "curl", 3_000 + place, IMPORT)
+    found = judged_recording(scene.write(tmp_path), scene.window)
+    finding = reported(found)
+    assert finding is not None and finding.severity == "info"
+    assert found.verdict == "healthy"
+
+
+@pytest.mark.parametrize(("code", "severity"), [(-11, "warning"), (-6, "warning"), (127, "warning"), (-15, "info")])
+def test_a_program_that_a_fault_ends_each_time_answers_no_question(tmp_path: Path, code: int, severity: str) -> None:
+    """Segmentation fault, abort, not found; a signal to terminate may come from its own script."""
+    scene = polls(Scene(cores=4, seconds=60), ONE_PARENT, above=30, code=code)
     finding = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert finding is not None and finding.severity == severity
 

@@ -1,6 +1,7 @@
 """The same program is started again and again, seconds after it ended."""
 
 import re
+import signal
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import isnan
@@ -24,12 +25,24 @@ _UNIT = re.compile(r"([^/]+\.service)(?:/|$)")
 _COMMAND_WIDTH, _SHORT_WIDTH = 160, 60
 # A supervisor may start a script that starts a subshell that starts the program.
 _GENERATIONS = 4
+# How a broken program ends: by a signal of the kernel for a fault or of abort(3), or with the codes that a shell has
+# for what it can't execute or find (POSIX, Shell Command Language, 2.8.2).
+_FAULTS = (
+    signal.SIGILL,
+    signal.SIGTRAP,
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGSEGV,
+    signal.SIGSYS,
+)
+_BROKEN = frozenset({126, 127, *(-each for each in _FAULTS)})
 
 
 @dataclass(frozen=True)
 class Loop:
     """A loop as far as it is known: by its cgroups, by its ends, or by both. `pids` are processes of it; `supervisor`
-    is the one process that started all of them, None where none is known to have."""
+    is the name of the one process that started all of them, None where none is known to have."""
 
     cgroups: Series | None
     restarts: Restarts | None
@@ -38,7 +51,7 @@ class Loop:
     # Of what loops, where it is a container of a pod.
     owner: CgroupOwner = NO_OWNER
     pids: frozenset[int] = frozenset()
-    supervisor: int | None = None
+    supervisor: str | None = None
 
     @property
     def failed(self) -> bool:
@@ -49,6 +62,11 @@ class Loop:
         """Whether it is a unit or a container rather than the child of another process."""
         restarts = self.restarts
         return self.cgroups is not None or (restarts is not None and (restarts.is_container or restarts.is_unit))
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether its end is no answer of a program that works: a fault ended it, or it could not be executed."""
+        return self.exit_code is not None and self.exit_code in _BROKEN
 
     @property
     def is_one_thing(self) -> bool:
@@ -230,11 +248,12 @@ def _of_restarts(case: Case, restarts: Restarts) -> Loop:
     return Loop(None, restarts, known, commands, _pod_of(case, restarts), pids, supervisor)
 
 
-def _family(case: Case, name: str, failed: set[int]) -> tuple[int | None, frozenset[int]]:
-    """The nearest process above all of those that failed, and the processes of their name below it. They have one
-    parent, or a wrapper each; several parents of several are several scripts that a third process started. Init adopts
-    what its parent left behind, and starts no loop."""
+def _family(case: Case, name: str, failed: set[int]) -> tuple[str | None, frozenset[int]]:
+    """The name of the nearest process above all of those that failed, and the processes of their name below it. They
+    have one parent, or a wrapper each; several parents of several are several scripts that a third process started.
+    Init adopts what its parent left behind, and starts no loop."""
     rows = case.recorded("processes", CAUSE.limit("seconds"))
+    comms = dict(rows.listed("pid", "comm"))
     parents = {pid: ppid for pid, ppid in rows.listed("pid", "ppid") if ppid is not None}
     lines = [_ancestors(pid, parents) for pid in sorted(failed) if pid in parents]
     nearest = len({line[0] for line in lines if line})
@@ -243,7 +262,7 @@ def _family(case: Case, name: str, failed: set[int]) -> tuple[int | None, frozen
     supervisor = shared[0] if shared else None
     named = {pid for pid, comm in rows.listed("pid", "comm") if comm == name}
     below = {pid for pid in named if supervisor is not None and supervisor in _ancestors(pid, parents)}
-    return supervisor, frozenset(failed | below)
+    return None if supervisor is None else comms.get(supervisor), frozenset(failed | below)
 
 
 def _ancestors(pid: int, parents: Mapping[int, int]) -> list[int]:
@@ -346,8 +365,9 @@ def _load(case: Case, loop: Loop) -> Load:
 def _severity(loop: Loop, load: Load) -> Severity:
     """A loop starves no other work by itself: a warning where it is known to be one and is fast or costs something.
 
-    A command that fails each time may as well be a script's question ("is it up yet?"): it has to be one process that
-    starts it again, at a regular pace, or it has to cost something."""
+    A command that fails each time may as well be a script's question ("is it up yet?"), whose answer is no failure of
+    anything: it has to cost something, or it has to be a service. That is what a service manager starts again at a
+    regular pace; whatever starts it, a program that a fault ends each time answers no question."""
     interval = loop.interval_s
     if interval is not None and interval > CAUSE.limit("slow_s"):
         return Severity.INFO
@@ -360,7 +380,8 @@ def _severity(loop: Loop, load: Load) -> Severity:
     restarts = loop.restarts
     lasts = loop.failed and loop.is_one_thing and loop.supervisor is not None
     lasts = lasts and restarts is not None and restarts.irregularity <= CAUSE.limit("regular")
-    return Severity.WARNING if known or costs or lasts else Severity.INFO
+    serves = loop.is_broken or loop.supervisor in CAUSE.groups["service_managers"]
+    return Severity.WARNING if known or costs or (lasts and serves) else Severity.INFO
 
 
 def _culprit(loop: Loop) -> Culprit:
