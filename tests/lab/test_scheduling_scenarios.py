@@ -9,7 +9,7 @@ import pytest
 from tests.lab.lab_program import PATIENCE_S, play_until, spent
 
 from exhume.collect.cgroup.layout import hierarchies
-from exhume.lab.hierarchies import cpu_cgroups, cpuset_cgroup, set_cores, set_quota
+from exhume.lab.hierarchies import cpu_cgroups, cpuset_cgroup, put_first, set_cores, set_quota
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.stage import Stage, stage
 from exhume.model.errors import LabError
@@ -42,6 +42,8 @@ def test_a_quota_on_v1_with_the_memory_cgroup_beside_it(tmp_path: Path) -> None:
     set_quota(cpu, 0.25, 20_000)
     assert (cpu / "cpu.cfs_quota_us").read_text() == "5000"
     assert (cpu / "cpu.cfs_period_us").read_text() == "20000"
+    put_first(cpu)
+    assert (cpu / "cpu.shares").read_text() == "262144"
 
 
 def test_a_quota_on_v2(tmp_path: Path) -> None:
@@ -50,6 +52,8 @@ def test_a_quota_on_v2(tmp_path: Path) -> None:
     group.mkdir()
     set_quota(group, 1.5, 100_000)
     assert (group / "cpu.max").read_text() == "150000 100000"
+    put_first(group)
+    assert (group / "cpu.weight").read_text() == "10000"
 
 
 def test_a_controller_that_is_off_is_not_turned_on(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.programs.keeper import marked
 from exhume.lab.scenarios import SCENARIOS
 from exhume.lab.scenarios.cpu import BACKGROUNDS
-from exhume.lab.score import document, judge
+from exhume.lab.score import document, judge, play
 from exhume.lab.score.document import fit
 from exhume.lab.score.plan import PAIRS, Noise, Outcome, Plan, ReportedFinding, draw, others_busy
 from exhume.lab.score.tally import Tally
@@ -366,6 +367,19 @@ def test_two_scenarios_are_played_at_the_same_time(tmp_path: Path):
     forks = recording.read("node", Window(truth["began"], truth["ended"])).column("forks").to_pylist()
     assert max(forks) > 100
     assert not any((tmp_path / "work").iterdir())
+
+
+@pytest.mark.parametrize(("core", "cores"), [(1, {1, 2}), (0, {0, 1, 2})], ids=["apart", "on-the-same-core"])
+def test_the_second_scenario_leaves_the_core_of_the_first_to_it(
+    core: int, cores: set[int], monkeypatch: pytest.MonkeyPatch
+):
+    bound: list[set[int]] = []
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: bound[-1] if bound else {0, 1, 2})
+    monkeypatch.setattr("os.sched_setaffinity", lambda pid, mask: bound.append(set(mask)))
+    monkeypatch.setattr(play, "stage", lambda *args, **kwargs: pytest.fail(f"{sorted(os.sched_getaffinity(0))}"))
+    plan = replace(PLAN, scenario="quiet", core=core, also_core=0)
+    with pytest.raises(pytest.fail.Exception, match=re.escape(str(sorted(cores)))):
+        play.play_second(plan, Path())
 
 
 @pytest.mark.root

@@ -43,6 +43,18 @@ def set_quota(cgroup: Path, cores: float, period_us: int) -> None:
         (cgroup / "cpu.cfs_quota_us").write_text(str(quota))
 
 
+# The kernel's largest (kernel/sched/sched.h, MAX_SHARES; include/linux/cgroup-defs.h, CGROUP_WEIGHT_MAX).
+_MOST_SHARES, _MOST_WEIGHT = 1 << 18, 10_000
+
+
+def put_first(cgroup: Path) -> None:
+    """Let a CPU cgroup have what it may use, whatever else wants to run."""
+    if (cgroup.parent / "cgroup.controllers").exists():
+        (cgroup / "cpu.weight").write_text(str(_MOST_WEIGHT))
+    else:
+        (cgroup / "cpu.shares").write_text(str(_MOST_SHARES))
+
+
 def cpuset_cgroup(host: Host, name: str) -> Path:
     """The directory of a cpuset. Raises LabError where the machine has none."""
     layout = hierarchies(host)

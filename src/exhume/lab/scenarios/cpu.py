@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from exhume.lab.hierarchies import cpu_cgroups, cpuset_cgroup, find_memory_hierarchy, set_cores, set_quota
+from exhume.lab.hierarchies import cpu_cgroups, cpuset_cgroup, find_memory_hierarchy, put_first, set_cores, set_quota
 from exhume.lab.leftovers import OwnCgroup
 from exhume.lab.stage import PEER, Scenario, Stage, program_argv
 from exhume.model.errors import LabError
@@ -38,12 +38,14 @@ PERIODS_US = (20_000, 50_000, 100_000)
 
 
 def prepare_quota(stage: Stage) -> None:
-    """The cgroup with its quota, as a runtime makes it for a container."""
+    """The cgroup with its quota, as a runtime makes it for a container. Where others want every core it is its quota
+    that stops it, as with a pod whose request is its limit, and not its turn."""
     cgroups = _quota_cgroups(stage)
     for cgroup in cgroups:
         stage.leftovers.add(OwnCgroup(str(cgroup)))
         cgroup.mkdir()
     set_quota(cgroups[0], stage.rng.uniform(0.15, 0.5), stage.rng.choice(PERIODS_US))
+    put_first(cgroups[0])
 
 
 @Scenario("busy processes in a cgroup with a small CPU quota are stopped in most of its periods", prepare_quota)

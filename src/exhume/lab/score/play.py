@@ -12,6 +12,7 @@ being played is one sentence on stderr and exit code 2.
 import contextlib
 import ctypes
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -122,7 +123,7 @@ def _second(plan: Plan, work: Path) -> Iterator[_Second]:
     if not plan.also:
         yield _Second(None)
         return
-    own = replace(plan, scenario=plan.also, core=plan.also_core or 0, seed=plan.seed + 2, also="", also_core=None)
+    own = replace(plan, scenario=plan.also, core=plan.also_core or 0, seed=plan.seed + 2, also="", also_core=plan.core)
     process = subprocess.Popen(
         isolated_python("exhume.lab.score.play", json.dumps(asdict(own)), work),
         env=isolated_environment(),
@@ -141,9 +142,13 @@ def _second(plan: Plan, work: Path) -> Iterator[_Second]:
 def play_second(plan: Plan, work: Path) -> None:
     """Play a scenario next to another one: preparing, preparing while it is recorded, playing. Each step ends with a
     line on standard output, the last one with what may be blamed, and the next begins with one on standard input; at
-    its end the stage is cleared."""
+    its end the stage is cleared. The core of the other one, the plan's `also_core`, is left to that: behind a thread
+    that keeps it for itself, a program of this one would stand still."""
     scenario = scenario_named(plan.scenario)
     refuse_unfit(scenario)
+    apart = os.sched_getaffinity(0) - {plan.also_core}
+    if plan.core in apart:
+        os.sched_setaffinity(0, apart)
     with stage(plan.scenario, seconds=plan.seconds, core=plan.core, seed=plan.seed, work=work) as playing:
         for early in (True, False):
             if scenario.prepare is not None and scenario.prepared_early is early:
