@@ -160,6 +160,28 @@ def test_jobs_of_a_build_are_named_as_short_lived(tmp_path: Path) -> None:
     assert "cpu-overcommit.short-lived" in codes(finding) and "fewer-jobs" in remedies(finding)
 
 
+@pytest.mark.parametrize(
+    ("counts", "severity"),
+    [
+        pytest.param((16, 15, 17), Severity.WARNING, id="counts-agree"),
+        pytest.param((12, 40, 8), Severity.INFO, id="a-crowd-at-some-ticks"),
+    ],
+)
+def test_jobs_too_short_to_be_followed_wait_as_the_counts_say(
+    tmp_path: Path, counts: tuple[int, ...], severity: Severity
+) -> None:
+    """The followed threads are those of other work, which sleeps in between and hardly waits."""
+    scene = full(None)
+    for cpu in range(CORES):
+        run_delay(scene, 600 + cpu, "pack", 0.7, 0.3, cpu=cpu)
+        scene.stack(cpu, SINCE, UNTIL, 0.65, "pack", 600 + cpu, COMPUTING)
+        for second in range(SINCE, UNTIL):
+            scene.stack(cpu, second, second + 1, 0.2, "cc1", 2_000 + 10 * second + cpu, COMPUTING)
+    for second in range(SINCE, UNTIL):
+        scene.node(second, second + 1, running=counts[second % len(counts)])
+    assert found(judged(scene, tmp_path)).severity is severity
+
+
 def test_two_cores_ten_tasks_and_a_ksoftirqd_that_waits_is_starved(tmp_path: Path) -> None:
     """On a kernel that doesn't count waits: only runnable threads, pressure and ksoftirqd are known."""
     scene = full(None, cores=2)
@@ -215,6 +237,20 @@ def test_a_cause_with_a_real_share_stands_above_and_a_small_one_below(tmp_path: 
         diagnosis = judged(scene, tmp_path / str(share))
         assert diagnosis.findings[0].cause == first
         assert found(diagnosis), "it is never hidden"
+
+
+def test_a_loop_that_costs_next_to_nothing_stands_below_mild_overcommit(tmp_path: Path) -> None:
+    scene = full(0.8)
+    for cpu in range(CORES):
+        run_delay(scene, 600 + cpu, "pack", 0.9, 0.8, cpu=cpu)
+        scene.stack(cpu, SINCE, UNTIL, 0.85, "pack", 600 + cpu, COMPUTING)
+    for second in (25.0, 30.0):
+        more = {"source": "recorder", "comm": "curl", "pid": 3_000, "value": 4.0, "exit_code": 22}
+        scene.event(second, "restart", "curl was started 4 times", "warning", **more)
+    diagnosis = judged(scene, tmp_path)
+    assert {each.severity for each in diagnosis.findings} == {Severity.INFO}
+    causes = [each.cause for each in diagnosis.findings]
+    assert causes[0] == "cpu-overcommit" and "crash-loop" in causes
 
 
 def test_the_calm_seconds_of_a_focus_are_no_room_for_what_waits_in_the_others(tmp_path: Path) -> None:

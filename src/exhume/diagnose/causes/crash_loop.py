@@ -143,7 +143,9 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     loop, load = ranked[0]
     _describe(builder, loop, load)
     culprit = _culprit(loop)
-    weight, severity = max(1.0, load.cores * case.focus.seconds), _severity(loop, load)
+    severity, spent = _severity(loop, load), load.cores * case.focus.seconds
+    # What it was to do is not done, which is worth more than its time; unless nothing is known to be amiss.
+    weight = spent if severity is Severity.INFO else max(1.0, spent)
     remedies = fit_remedies(CAUSE.remedies, *_aim_at(case, loop, culprit))
     # The helpers of a script are no loops next to one that is known to be one.
     others = [other for other, _ in ranked[1:] if other.is_managed][: int(CAUSE.limit("most_others"))]

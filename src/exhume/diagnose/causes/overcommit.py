@@ -171,17 +171,22 @@ def _harmful_queue(contention: Contention, case: Case, queue: float, *, counted:
     if counted and contention.waiters and not mostly_nice:
         return max(0.0, queue - sum(each.wait_s for each in apart) / contention.seconds / cores)
     ran, waited = sum(each.run_s for each in followed), sum(each.wait_s for each in followed)
-    known = waited / contention.seconds / cores
-    # What lives for a moment only is not followed. Where it has much of the time it is what the rest of the queue is;
-    # else it is taken to wait for its time as long as the others do.
-    others = min(busy - sum(each.run_s for each in apart) / contention.seconds / cores, busy - nice)
-    unfollowed = others - ran / contention.seconds / cores
-    # Of a few ticks, the number of runnable threads says little.
-    if contention.seconds >= OVERCOMMIT.limit("seconds") and unfollowed >= OVERCOMMIT.limit("unfollowed") * busy:
-        return max(known, queue - sum(each.wait_s for each in apart) / contention.seconds / cores)
-    if ran < OVERCOMMIT.limit("least_known") * contention.seconds:
-        return known if mostly_nice or apart else queue
-    return max(known, waited / ran * max(0.0, others))
+    harmful = waited / contention.seconds / cores
+    # What is not followed lives for a moment only. It is taken to wait for its time as long as the others do, and it is
+    # the rest of the runnable threads, as far as their counts agree: at a tick any program may just begin.
+    if ran >= OVERCOMMIT.limit("least_known") * contention.seconds:
+        others = min(busy - sum(each.run_s for each in apart) / contention.seconds / cores, busy - nice)
+        harmful = max(harmful, waited / ran * others)
+    rest = queue - sum(each.wait_s for each in apart) / contention.seconds / cores
+    rest -= 0.0 if counted else _error_of_count(case.now("node"), cores)
+    return max(harmful, rest * (1.0 - nice / busy))
+
+
+def _error_of_count(node: Rows, cores: int) -> float:
+    """How far the threads that wait for each core may be fewer than by their counts, in all but 2% of the cases."""
+    counts = node.numbers("running")
+    counts = counts[~np.isnan(counts)]
+    return float(2 * counts.std() / np.sqrt(max(len(counts), 1)) / cores)
 
 
 def _is_squeezed(contention: Contention, waiter: Waiter) -> bool:
