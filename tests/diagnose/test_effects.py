@@ -94,6 +94,29 @@ def test_where_threads_wait_for_every_core_a_part_of_a_core_matters(tmp_path: Pa
     assert severities == {0.2: Severity.INFO, 2.5: Severity.WARNING}
 
 
+@pytest.mark.parametrize(
+    ("waited", "severity"), [(0.8, Severity.WARNING), (0.05, Severity.INFO)], ids=["wants-a-core", "wants-no-more"]
+)
+def test_a_path_that_waits_to_hold_a_core_matters_where_a_real_time_thread_left_one(
+    waited: float, severity: Severity, tmp_path: Path
+) -> None:
+    """One of two cores is held, and all else queues for the other: a reader gets no more than its turn."""
+    scene = Scene(cores=2, seconds=60).node(0, 60, mounts=6_000, psi_cpu_some=950_000, running=11)
+    for cpu in (0, 1):
+        scene.core(cpu, 0, 60, user=980, wait_ns=4_000_000_000)
+    scene.stack(0, 30, 42, 0.97, "control", 600, COMPUTING).core(0, 30, 42, wait_ns=1_000_000_000)
+    scene.row("processes", 30, pid=600, comm="control", cgroup="/app", policy=1, rt_priority=10)
+    scene.core(1, 30, 42, user=840, system=140, wait_ns=8_000_000_000)
+    scene.stack(1, 30, 42, 0.14, "agent", 900, MOUNTS)
+    for number in range(8):
+        scene.stack(1, 0, 60, 0.1, f"build{number}", 800 + number, COMPUTING)
+    for second in range(30, 42):
+        spent = {"run_ns": 140_000_000, "wait_ns": round(waited * 1e9)}
+        scene.row("run_delays", second, tid=900, pid=900, comm="agent", cpu=1, nice=0, policy=0, **spent)
+    found = {each.cause: each.severity for each in judged(scene, tmp_path).findings}
+    assert (found["rt-hog"], found["mount-storm"]) == (Severity.CRITICAL, severity)
+
+
 def test_what_explains_nothing_of_much_lost_time_is_only_worth_knowing(tmp_path: Path) -> None:
     scene = small_finding(walked(Scene(cores=4, seconds=60), 2, 0.97)).core(2, 30, 42, wait_ns=6_000_000_000)
     one = judge(Case(scene.write(tmp_path), Window(at(30), at(42)), Window(at(0), at(29))))

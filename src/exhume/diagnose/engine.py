@@ -12,7 +12,10 @@ from exhume.diagnose.catalogue import catalogue, thresholds
 from exhume.diagnose.causes import examiners
 from exhume.diagnose.evidence.builder import Found, rule_out
 from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.load import CORE_TAKEN
+from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.facts.changes import with_changes
+from exhume.diagnose.facts.core_hogs import waits_of_cores
 from exhume.diagnose.facts.owners import with_names
 from exhume.diagnose.failures import explained_failures
 from exhume.diagnose.focus import find_foci
@@ -117,19 +120,40 @@ def weigh(each: Found, ledger: Ledger, symptoms: list[Symptom]) -> Found:
 
     Next to much lost time that it has no part in, one that made no symptom is only worth knowing. Where threads wait
     for every core, a path of the kernel that is new and takes a part of a core slows all of them, though it never
-    holds a core."""
+    holds a core; and so does one that only waits for its turn to hold one."""
     finding, cause = each.finding, catalogue()[each.finding.cause]
     if not each.mask.any() or cause.id in thresholds("engine")["not_by_time"]:
         return each
-    severity = finding.severity
-    if severity is Severity.WARNING and ledger.lost_s >= _much_lost(ledger):
+    severity, contends = finding.severity, _contends(ledger.case, each)
+    if severity is Severity.WARNING and not contends and ledger.lost_s >= _much_lost(ledger):
         explains = ledger.lost_to(cause.id) >= _limit("explains_least") * ledger.lost_s
         if not explains and not _made(ledger.case, each, symptoms):
             severity = Severity.INFO
-    elif severity is Severity.INFO and cause.functions and finding.confidence >= _limit("well_known"):
-        contended = ledger.case.queue >= _limit("contended_queue")
-        severity = Severity.WARNING if contended and each.risen >= _limit("contended_cores") else severity
+    elif severity is Severity.INFO and contends:
+        severity = Severity.WARNING
     return replace(each, finding=replace(finding, severity=severity))
+
+
+def _contends(case: Case, each: Found) -> bool:
+    """Whether a path of the kernel that is known well competes with other work: it takes or wants much of a core that
+    it had not before, while threads wait for the cores that it runs on."""
+    known = catalogue()[each.finding.cause].functions and each.finding.confidence >= _limit("well_known")
+    if not known or _queue_for(case, each.mask) < _limit("contended_queue"):
+        return False
+    if each.risen >= _limit("contended_cores"):
+        return True
+    load = case.load_of(each.mask)
+    return load.is_new and case.wanted(load) >= CORE_TAKEN
+
+
+def _queue_for(case: Case, mask: Mask) -> float:
+    """Threads that wait for the cores of these samples, each as much as it has of them; for any core where the kernel
+    doesn't count that."""
+    queues, here = waits_of_cores(case.now("cpu")), mask & case.samples.within(case.focus)
+    if not queues or not here.any():
+        return case.queue
+    spent = np.bincount(case.samples.cpu[here], case.samples.weight[here])
+    return float(np.average([queues.get(cpu, 0.0) for cpu in range(len(spent))], weights=spent))
 
 
 def _much_lost(ledger: Ledger) -> float:

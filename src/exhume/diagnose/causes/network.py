@@ -29,9 +29,10 @@ IPVS = catalogue()["ipvs-estimation"]
 NAMESPACES = catalogue()["netns-cleanup"]
 
 
-def _strength(cause: Cause, share: float) -> float:
-    """The weight of a signature, by its share of a core."""
-    return min(cause.limit("most_strength"), share / cause.limit("whole_core") * cause.limit("share_strength"))
+def _strength(case: Case, cause: Cause, share: float) -> float:
+    """The weight of a signature, by its share of a core, or of what is left of one where threads queue for it."""
+    whole = case.turn * cause.limit("whole_core")
+    return min(cause.limit("most_strength"), share / whole * cause.limit("share_strength"))
 
 
 def _add_actor(builder: EvidenceBuilder, key: str, path: HotPath, strength: str) -> Culprit:
@@ -103,7 +104,7 @@ def _add_tracking(builder: EvidenceBuilder, case: Case) -> HotPath | None:
     under_pressure = pressed is not None and pressed.load.peak >= share
     if not under_pressure and path.load.peak < CONNTRACK.limit("core_share") * case.turn:
         return None
-    path.describe(builder, _strength(CONNTRACK, path.load.peak))
+    path.describe(builder, _strength(case, CONNTRACK, path.load.peak))
     if pressed is not None and under_pressure:
         key, load = "listed" if pressed.function in CONNTRACK.group("listing") else "searched", pressed.load
         builder.add(Role.ROOT_CAUSE, key, pressed.evidence, strength="pressed", load=load, function=pressed.function)
@@ -132,7 +133,7 @@ def iptables_churn(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if path is None or path.load.peak < least or not path.load.is_new:
         return builder.rule_out("share", peak=0.0 if path is None else path.load.peak)
     load = path.load
-    path.describe(builder, _strength(RULES, load.peak))
+    path.describe(builder, _strength(case, RULES, load.peak))
     cores = sorted(set(case.samples.cpu[load.mask].tolist()))
     walk = hot_path(case, RULES.groups["walk"], cpus=cores)
     writer = hot_path(case, RULES.groups["replace"])

@@ -122,7 +122,7 @@ def _add_lookups(builder: EvidenceBuilder, load: Load, spent: Load, group: str) 
     """What it takes to make or to walk them (`load`, with all that goes with it in `spent`), and the process behind."""
     case, functions = builder.case, DENTRIES.groups[group]
     function = case.samples.nearest(load.mask, DENTRIES.group(group))
-    strength = DENTRIES.limit("load_strength") * min(1.0, spent.together / DENTRIES.limit("whole_core"))
+    strength = DENTRIES.limit("load_strength") * min(1.0, spent.together / (case.turn * DENTRIES.limit("whole_core")))
     quote = quote_share(case, load, functions)
     builder.add(Role.MECHANISM, group, quote, strength=strength, load=spent, at=load.at, function=function)
     owner = load.main_owner
@@ -153,7 +153,8 @@ def mount_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if not busy:
         return builder.found(Severity.INFO, "summary-idle", target="PID", forecast=_mounts_ahead(case), level=level)
     function = case.samples.nearest(load.mask, MOUNTS.names)
-    strength = MOUNTS.limit("load_strength") * min(1.0, load.together / MOUNTS.limit("whole_core"))
+    whole = case.turn * MOUNTS.limit("whole_core")
+    strength = MOUNTS.limit("load_strength") * min(1.0, load.together / whole)
     quote = quote_share(case, load, MOUNTS.functions)
     builder.add(Role.MECHANISM, "load", quote, strength=strength, load=load, function=function)
     if load.before is not None and not load.is_new:

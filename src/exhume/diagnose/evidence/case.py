@@ -176,6 +176,19 @@ class Case:
         wandering = self._held_seconds(load.mask & own, share, by_core=False, turn=turn) if part >= _HELD else 0.0
         return CoreHold(max(on_one, wandering), part)
 
+    def wanted(self, load: Load) -> float:
+        """Cores' worth that the largest owner of a load would spend on it if it never had to wait for a core; 0 where
+        it does other things most of the time, or was not followed."""
+        samples, owner = self.samples, load.owner
+        if owner is None:
+            return 0.0
+        own = (samples.pid == owner.pid) & samples.within(self.focus)
+        part = samples.time(own & load.mask) / max(samples.time(own), 1.0)
+        rows = self.now("run_delays")
+        rows = rows.where(rows.numbers("pid") == owner.pid)
+        wanted = (rows.total("run_ns") or 0.0) + (rows.total("wait_ns") or 0.0)
+        return part * wanted / max(self.focus.nanos, 1) if part >= _HELD else 0.0
+
     def _held_seconds(self, mask: Mask, share: float, *, by_core: bool, turn: float) -> float:
         """Seconds of the focus in which a core (or all together) gave at least that share, or that part of it where the
         core (or the idlest of all) had no time left."""
