@@ -172,7 +172,7 @@ def finding(**values):
             {"kind": "unit", "id": "kubelet.service", "name": "kubelet.service"},
             {"kind": "unit", "id": "ecs.service", "name": "ecs.service"},
         ],
-        "forecast": {"cost_us": {"value": 2.345678, "low": 2, "high": 3}},
+        "forecast": {"what": "zombies", "cost_us": {"value": 2.345678, "low": 2, "high": 3}},
         **values,
     }
 
@@ -202,6 +202,14 @@ def test_an_incident_has_its_finding_and_its_bundle(directory, tmp_path):
     assert lake.has(row["bundle"])
     # What a zombie costs is known from now on.
     assert one.spool.state.cost_per_zombie_us == 2.346
+
+
+def test_what_a_mount_costs_is_not_what_a_zombie_does(directory, tmp_path):
+    forecast = {"what": "mounts", "cost_us": {"value": 1.5, "low": 1, "high": 2}}
+    found = bundle_of(finding(cause="mount-storm", forecast=forecast))
+    one = pusher(directory, tmp_path, LakeTarget(Lake.open(str(tmp_path / "lake")), "node-1"), bundles=found)
+    one.collect(NEVER)
+    assert one.spool.state.cost_per_zombie_us is None
 
 
 def test_an_incident_without_a_bundle_is_a_row_all_the_same(directory, tmp_path):

@@ -385,8 +385,9 @@ class Pusher:
 
     def _remember_cost(self, diagnosis: Mapping[str, Any]) -> None:
         for finding in diagnosis.get("findings", ()):
-            cost = (finding.get("forecast") or {}).get("cost_us")
-            if cost is not None:
+            forecast = finding.get("forecast") or {}
+            cost = forecast.get("cost_us")
+            if cost is not None and forecast.get("what") == "zombies":
                 self._summariser.cost_per_zombie_us = round(float(cost["value"]), 3)
         self._spool.state.cost_per_zombie_us = self._summariser.cost_per_zombie_us
 

@@ -218,9 +218,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Milestone:
-    """Something that a growth leads to: `code` says what (many, memory, stall, nic-timeout, soft-lockup, full), `limit`
-    is its threshold in `unit`, and `count` how many items that takes. Seconds from the end of the focus on: the best
-    estimate, the earliest, and the latest (None where it may never happen)."""
+    """Something that a growth leads to: `code` says what (many, memory, stall, nic-timeout, soft-lockup, core, full),
+    `limit` is its threshold in `unit`, and `count` how many items that takes. Seconds from the end of the focus on: the
+    best estimate, the earliest, and the latest (None where it may never happen)."""
 
     code: str
     limit: float

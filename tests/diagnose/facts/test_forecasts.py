@@ -1,14 +1,16 @@
 """Forecasts of the node's counts: made from the first part of a growth, and compared with when it really gets there."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.diagnose.scenes import Scene, at
+from tests.diagnose.scenes import RATE, Scene, at
 
+from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.engine import diagnose
 from exhume.diagnose.evidence.case import Case
-from exhume.diagnose.facts.forecasts import count_forecast, memory_forecast
+from exhume.diagnose.facts.forecasts import count_forecast, memory_forecast, round_cost
 from exhume.model.clock import Window
 from exhume.model.finding import Forecast, Milestone
 
@@ -43,6 +45,20 @@ def growing(  # noqa: PLR0917
             row[memory] = (40_000_000 + int(count) * each + rng.randrange(200_000)) // 1024
         scene.node(second, second + 1, **row)
     return scene, counts
+
+
+READ_MOUNTS = ["do_syscall_64", "ksys_read", "vfs_read", "seq_read_iter", "m_next", "show_mountinfo"]
+READ_CGROUPS = ["do_syscall_64", "ksys_read", "vfs_read", "kernfs_seq_show", "cgroup_seqfile_show", "memory_stat_show"]
+# The part of a core that a walk takes for each of what it passes.
+SHARE_OF_EACH = 1.0 / 80_000
+
+
+def walked(scene: Scene, counts: list[int], frames: list[str]) -> None:
+    """A process that walks all of them once a second; other work runs next to it."""
+    for second, count in enumerate(counts):
+        share = min(1.0, count * SHARE_OF_EACH)
+        scene.stack(1, second, second + 1, share, "agent", 900, frames)
+        scene.core(1, second, second + 1, system=min(1000, round(1000 * share)))
 
 
 def assert_true(milestone: Milestone, counts: list[int], needed: float) -> None:
@@ -83,6 +99,56 @@ def assert_memory(found: Forecast | None, counts: list[int], each: int) -> None:
     [memory] = found.milestones
     assert memory.code == "memory"
     assert_true(memory, counts, 0.25 * MEMORY_KIB * 1024 / each)
+
+
+def with_mounts() -> tuple[Scene, list[int]]:
+    scene, counts = growing("mounts", 20_000, 300, 10)
+    walked(scene, counts, READ_MOUNTS)
+    return scene, counts
+
+
+def with_cgroups() -> tuple[Scene, list[int]]:
+    scene, counts = growing("load1", 20_000, 300, 1)
+    for second in range(0, SECONDS, 10):
+        scene.row("cgroups", second, hierarchy="memory", parent="", kernel=counts[second], visible=counts[second])
+    walked(scene, counts, READ_CGROUPS)
+    return scene, counts
+
+
+@pytest.mark.parametrize(
+    ("scene_of", "cause", "what"),
+    [(with_mounts, "mount-storm", "mounts"), (with_cgroups, "cgroup-excess", "cgroups")],
+    ids=["mounts", "live-cgroups"],
+)
+def test_when_a_walk_over_what_grows_takes_a_core(
+    scene_of: Callable[[], tuple[Scene, list[int]]], cause: str, what: str, tmp_path: Path
+) -> None:
+    scene, counts = scene_of()
+    found = diagnose(scene.write(tmp_path), Window(at(LEARNED - 40), at(LEARNED)))
+    [forecast] = [each.forecast for each in found.findings if each.cause == cause]
+    assert forecast is not None and forecast.what == what
+    [core] = [each for each in forecast.milestones if each.code == "core"]
+    assert (core.limit, core.unit) == (1.0, "cores")
+    assert_true(core, counts, 1 / SHARE_OF_EACH)
+    assert "takes a core in about" in forecast.text
+
+
+def test_turns_of_a_walker_give_the_cost_of_each(tmp_path: Path) -> None:
+    """A reader that pauses after each walk: 0.3 s over all of them, every second."""
+    scene, counts = growing("mounts", 20_000, 300, 10)
+    stack = scene.stack_of(READ_MOUNTS)
+    for second in range(60, LEARNED):
+        for number in range(29):
+            moment = second + 0.1 + number / RATE
+            row = {"cpu": 1, "pid": 900, "tid": 900, "comm": "agent", "stack": stack}
+            scene.row("samples", moment, weight_us=round(1e6 / RATE), **row)
+    case = case_of(scene, tmp_path, LEARNED)
+    walk = case.load(catalogue()["mount-storm"].group("reading"))
+    points = [(at(second), counts[second]) for second in range(0, LEARNED, 10)]
+    cost = round_cost(case, walk, points)
+    assert cost is not None
+    assert cost.low <= 0.3e6 / counts[LEARNED - 15] <= cost.high
+    assert cost.value == pytest.approx(0.3e6 / counts[LEARNED - 15], rel=0.1)
 
 
 def test_what_does_not_grow_or_leads_nowhere_has_none(tmp_path: Path) -> None:

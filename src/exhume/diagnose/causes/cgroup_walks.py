@@ -12,7 +12,7 @@ from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column, quote_share
 from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.diagnose.evidence.samples import Names
-from exhume.diagnose.facts.forecasts import walk_milestones
+from exhume.diagnose.facts.forecasts import grown_forecast, round_cost, walk_milestones
 from exhume.diagnose.facts.leaks import (
     LOOKED_BACK_S,
     CgroupCounts,
@@ -23,7 +23,7 @@ from exhume.diagnose.facts.leaks import (
     memory_counts,
 )
 from exhume.diagnose.facts.owners import CgroupOwner, owner_of, stop_remedies
-from exhume.diagnose.growth import forecast_text, held_by_each, mean_of, milestone
+from exhume.diagnose.growth import forecast_text, held_by_each, milestone
 from exhume.diagnose.symptoms import severity_of
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import (
@@ -161,7 +161,7 @@ def zombie_forecast(case: Case, counts: CgroupCounts | None, walk: Load | None =
     if held is not None and memory is not None:
         limit = ZOMBIES.limit("memory_part") * memory * 1024
         ahead.append(milestone("memory", limit, "B", count=counts.dying, cost=held, pace=pace))
-    cost = None if walk is None else _round_cost(case, walk, counts)
+    cost = None if walk is None else round_cost(case, walk, _counted_at(case, counts, "kernel"))
     if cost is not None:
         ahead += walk_milestones(tracked, cost, pace)
     milestones = tuple(sorted((each for each in ahead if each is not None), key=lambda each: each.in_s))
@@ -180,43 +180,15 @@ def _held_by_each(case: Case, counts: CgroupCounts) -> Estimate | None:
     return held_by_each(sorted(each for each in rows.listed("wall", "dying") if each[1] is not None), memory)
 
 
-def _round_cost(case: Case, walk: Load, counts: CgroupCounts) -> Estimate | None:
-    """What one walk over all cgroups costs for each (us): of the walker's longest turns without a pause, that began and
-    ended within the focus. None where it pauses too little to tell one from the next."""
-    samples, owner = case.samples, walk.main_owner
-    rows = _rows_of(case, counts, LOOKED_BACK_S)
-    known = np.flatnonzero(~np.isnan(rows.numbers("kernel")))
-    if owner is None or not len(known):
-        return None
-    known = known[np.argsort(rows.wall[known], kind="stable")]
-    own = np.flatnonzero(walk.mask & (samples.pid == owner.pid))
-    own = own[np.argsort(samples.wall[own], kind="stable")]
-    walls, weights = samples.wall[own], samples.weight[own]
-    if not len(own):
-        return None
-    period = float(np.median(weights))
-    gap = round(ZOMBIES.limit("round_gap") * period * 1000)
-    turns = np.split(np.arange(len(own)), np.flatnonzero(np.diff(walls) > gap) + 1)
-    whole = [
-        (float(weights[turn].sum()), int(walls[turn[0]]))
-        for turn in turns
-        if walls[turn[0]] - case.focus.since > gap
-        and case.focus.until - walls[turn[-1]] > gap
-        and len(turn) >= ZOMBIES.limit("round_samples")
-    ]
-    # Others read less than the whole tree.
-    longest = [(took, wall) for took, wall in whole if took >= max(whole)[0] / 2]
-    if not longest:
-        return None
-    # Their number grows meanwhile.
-    tracked = np.interp([wall for _, wall in longest], rows.wall[known], rows.numbers("kernel")[known])
-    costs = [took / max(count, 1.0) for (took, _), count in zip(longest, tracked.tolist(), strict=True)]
-    return mean_of(costs, period / max(float(tracked.max()), 1.0))
-
-
 def _rows_of(case: Case, counts: CgroupCounts, seconds: float) -> Rows:
     """The counts of a hierarchy as a whole, of the seconds up to the end of the focus."""
     return case.recorded("cgroups", seconds).matching("parent", "").matching("hierarchy", counts.hierarchy)
+
+
+def _counted_at(case: Case, counts: CgroupCounts, column: str) -> list[tuple[int, int]]:
+    """The counts of a hierarchy at wall times, in order."""
+    rows = _rows_of(case, counts, LOOKED_BACK_S)
+    return sorted(each for each in rows.listed("wall", column) if each[1] is not None)
 
 
 def _counted(counts: CgroupCounts | None) -> dict[str, object]:
@@ -277,10 +249,11 @@ def cgroup_excess(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     quote = counts.evidence("visible" if seen else "kernel")
     builder.add(Role.ROOT_CAUSE, "counts", quote, strength="counted", values=values)
     if agent is not None:
-        return _agent(builder, case, agent, walk, _live(counts))
+        return _agent(builder, case, agent, walk, counts)
     if not hot:
         builder.support("fair")
-        return builder.found(Severity.INFO, "summary-dormant", weight=0.0, count=_live(counts))
+        ahead = _live_forecast(case, counts)
+        return builder.found(Severity.INFO, "summary-dormant", weight=0.0, forecast=ahead, count=_live(counts))
     culprit = _add_walk(builder, EXCESS, walk, EXCESS.names, "fair")
     if not seen:
         builder.doubt("live-uncounted", "uncounted_factor")
@@ -290,8 +263,15 @@ def cgroup_excess(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         own = (samples.pid == owner.pid) & samples.within(case.focus)
         if samples.time(own & walk.mask) >= EXCESS.limit("walker_part") * samples.time(own):
             whole = case.load_of(walking | (samples.pid == owner.pid))
-    values = {"who": culprit.process, "count": _live(counts)}
-    return builder.found(severity_of(case, whole), "summary", culprit=culprit, load=whole, values=values)
+    values, ahead = {"who": culprit.process, "count": _live(counts)}, _live_forecast(case, counts, whole)
+    severity = severity_of(case, whole)
+    return builder.found(severity, "summary", culprit=culprit, load=whole, forecast=ahead, values=values)
+
+
+def _live_forecast(case: Case, counts: CgroupCounts, walk: Load | None = None) -> Forecast | None:
+    """Where the growth of live cgroups leads: each holds kernel memory, and a walk over all of them takes its time."""
+    points = _counted_at(case, counts, "visible" if counts.visible is not None else "kernel")
+    return grown_forecast(case, "cgroups", points, ("slab_unreclaimable", "percpu"), walk=walk)
 
 
 def _find_agent(case: Case, walking: Mask) -> int | None:
@@ -318,7 +298,7 @@ def _find_agent(case: Case, walking: Mask) -> int | None:
     return int(pids[int(np.argmax(np.where(is_agent, about, 0.0)))]) if is_agent.any() else None
 
 
-def _agent(builder: EvidenceBuilder, case: Case, pid: int, walk: Load, count: int) -> Found:
+def _agent(builder: EvidenceBuilder, case: Case, pid: int, walk: Load, counts: CgroupCounts) -> Found:
     """The finding on an agent whose threads walk cgroups: all of its time, as it has to parse what it reads."""
     samples = case.samples
     whole = case.load_of(samples.pid == pid)
@@ -334,8 +314,9 @@ def _agent(builder: EvidenceBuilder, case: Case, pid: int, walk: Load, count: in
         quote_share(case, case.load_of(walk.mask & (samples.pid == pid)), EXCESS.functions, pid),
     )
     builder.add(Role.MECHANISM, "agent", *quotes, strength="fair", load=whole, values=values)
-    values = {"who": culprit.process, "count": count}
-    return builder.found(severity_of(case, whole), "summary", culprit=culprit, load=whole, values=values)
+    values, ahead = {"who": culprit.process, "count": _live(counts)}, _live_forecast(case, counts, whole)
+    severity = severity_of(case, whole)
+    return builder.found(severity, "summary", culprit=culprit, load=whole, forecast=ahead, values=values)
 
 
 def _live(counts: CgroupCounts) -> int:

@@ -151,7 +151,8 @@ def mount_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     else:
         builder.doubt("uncounted")
     if not busy:
-        return builder.found(Severity.INFO, "summary-idle", target="PID", forecast=_mounts_ahead(case), level=level)
+        ahead = _mounts_ahead(case, reading)
+        return builder.found(Severity.INFO, "summary-idle", target="PID", forecast=ahead, level=level)
     function = case.samples.nearest(load.mask, MOUNTS.names)
     whole = case.turn * MOUNTS.limit("whole_core")
     strength = MOUNTS.limit("load_strength") * min(1.0, load.together / whole)
@@ -167,12 +168,13 @@ def mount_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         severity = Severity.WARNING
     culprit = case.culprit(main, case.samples.nearest(main.mask, MOUNTS.names))
     values = {"reader": reader, "maker": maker, "both": bool(reader and maker), "neither": not reader and not maker}
-    target, ahead = str(culprit.pid or "PID"), _mounts_ahead(case)
+    target, ahead = str(culprit.pid or "PID"), _mounts_ahead(case, reading)
     return builder.found(severity, "summary", culprit=culprit, load=load, target=target, forecast=ahead, values=values)
 
 
-def _mounts_ahead(case: Case) -> Forecast | None:
-    return count_forecast(case, "mounts", "mounts", MOUNTS.limit("most_mounts"))
+def _mounts_ahead(case: Case, reading: Load | None = None) -> Forecast | None:
+    """When one mount namespace has as many as it may, or reading their table takes a core."""
+    return count_forecast(case, "mounts", "mounts", MOUNTS.limit("most_mounts"), reading)
 
 
 def _add_mounts(builder: EvidenceBuilder, counts: Rows, level: float, least: float) -> None:

@@ -1,35 +1,40 @@
-"""Where growing counts of the node table lead: mounts, network namespaces, dentries, tracked connections;
-and zombies, that every walk over memory cgroups passes.
+"""Where growing counts lead: mounts, network namespaces, dentries, tracked connections, live cgroups; and zombies, that
+every walk over memory cgroups passes.
 
-The pace and the memory that each takes are measured on this node, in this recording; a milestone is a limit of the
-kernel, or a part of this node's memory.
+The pace, the memory that each takes and the time that a walk over all of them takes are measured on this node, in this
+recording; a milestone is a limit of the kernel, a part of this node's memory, or a core.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import sqrt
 
 import numpy as np
 
 from exhume.diagnose.catalogue import catalogue, thresholds
 from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.rows import Floats, Rows
-from exhume.diagnose.growth import HOUR_NS, RECORDING, forecast_text, growth_between, held_by_each, milestone
+from exhume.diagnose.growth import HOUR_NS, RECORDING, forecast_text, growth_between, held_by_each, mean_of, milestone
 from exhume.model.clock import NANOS
 from exhume.model.finding import Estimate, Forecast, Milestone
 
 # Looked so far back; what is counted each second is taken at every tenth.
 LOOKED_BACK_S, STEP = 600.0, 10
 _SINGLE = Estimate(1.0, 1.0, 1.0)
+# Counts (or bytes) at wall times, in order.
+Points = Sequence[tuple[int, int]]
 
 
 def _limit(name: str) -> float:
     return float(thresholds("forecast")[name])
 
 
-def count_forecast(case: Case, what: str, column: str, size: float | None) -> Forecast | None:
-    """When a table that grows will be full; None where it doesn't grow, or its size is not known."""
+def count_forecast(case: Case, what: str, column: str, size: float | None, walk: Load | None = None) -> Forecast | None:
+    """When a table that grows will be full, or walking it takes a core; None where it doesn't grow, or where neither
+    its size nor a walk is known."""
     rows = case.recorded("node", LOOKED_BACK_S)
-    return _forecast(case, rows, what, rows.numbers(column), size=size)
+    return grown_forecast(case, what, _points(rows, rows.numbers(column)), size=size, walk=walk)
 
 
 def memory_forecast(
@@ -39,15 +44,21 @@ def memory_forecast(
     kernel memory (columns, in KiB) that grew with it; None where it doesn't grow, or nothing can be said of that."""
     rows = case.recorded("node", LOOKED_BACK_S)
     counts = rows.numbers(column) - (rows.numbers(less) if less is not None else 0.0)
-    kernel = np.sum([rows.numbers(each) for each in memory], axis=0) * 1024
-    return _forecast(case, rows, what, counts, kernel)
+    return grown_forecast(case, what, _points(rows, counts), memory)
 
 
-def _forecast(  # noqa: PLR0917
-    case: Case, rows: Rows, what: str, counts: Floats, kernel: Floats | None = None, size: float | None = None
+def grown_forecast(  # noqa: PLR0917
+    case: Case,
+    what: str,
+    points: Points,
+    memory: Sequence[str] = (),
+    size: float | None = None,
+    walk: Load | None = None,
 ) -> Forecast | None:
-    points = _points(rows, counts)
-    growth = growth_between(points, RECORDING)
+    """Where the growth of some counts leads: to a table of that size that is full, by the kernel memory (columns of the
+    node table, in KiB) that grew with them to much of the node's, by the time of the process that walks them to a core;
+    None where they don't grow, or none of that is near."""
+    growth, rows = growth_between(points, RECORDING), case.recorded("node", LOOKED_BACK_S)
     if growth is None or growth.pace is None or growth.last - growth.first < _limit("least_gained"):
         return None
     pace, ahead, held = growth.pace, [], None
@@ -57,17 +68,63 @@ def _forecast(  # noqa: PLR0917
     if size is not None:
         ahead.append(milestone("full", size, "", count=count, cost=_SINGLE, pace=pace))
     total = rows.newest("mem_total")
-    if kernel is not None and total is not None:
+    if memory and total is not None:
         since = [point for point in points if point[0] >= growth.since]
+        kernel = np.sum([rows.numbers(each) for each in memory], axis=0) * 1024
         held = held_by_each(since, _points(rows, kernel, 1))
         if held is not None:
             limit = _limit("memory_part") * total * 1024
             ahead.append(milestone("memory", limit, "B", count=count, cost=held, pace=pace))
+    cost = None if walk is None else round_cost(case, walk, points)
+    share = None if walk is None else _share_of_each(case, walk, points)
+    if share is not None:
+        ahead.append(milestone("core", _limit("core"), "cores", count=count, cost=share, pace=pace))
     milestones = tuple(sorted((each for each in ahead if each is not None), key=lambda each: each.in_s))
     if not milestones or milestones[0].in_s > _limit("horizon_s"):
         return None
-    text = forecast_text(what, pace, milestones, bytes=held)
-    return Forecast(what, count, pace, milestones, text, cost_bytes=held)
+    text = forecast_text(what, pace, milestones, us=cost, bytes=held)
+    return Forecast(what, count, pace, milestones, text, cost, held)
+
+
+def _share_of_each(case: Case, walk: Load, points: Points) -> Estimate | None:
+    """The cores' worth that a walk takes for each of what is counted: known as well as its samples are many."""
+    if not walk.samples:
+        return None
+    middle = (case.focus.since + case.focus.until) // 2
+    count = np.interp(middle, [wall for wall, _ in points], [number for _, number in points])
+    share, error = walk.cores / max(float(count), 1.0), min(1.0, 2 / sqrt(walk.samples))
+    return Estimate(share, share * (1 - error), share * (1 + error))
+
+
+def round_cost(case: Case, walk: Load, counts: Points) -> Estimate | None:
+    """What one walk over all that is counted costs for each (us): of the walker's longest turns without a pause, that
+    began and ended within the focus. None where it pauses too little to tell one from the next."""
+    samples, owner = case.samples, walk.main_owner
+    if owner is None or not counts:
+        return None
+    own = np.flatnonzero(walk.mask & (samples.pid == owner.pid))
+    own = own[np.argsort(samples.wall[own], kind="stable")]
+    walls, weights = samples.wall[own], samples.weight[own]
+    if not len(own):
+        return None
+    period = float(np.median(weights))
+    gap = round(_limit("round_gap") * period * 1000)
+    turns = np.split(np.arange(len(own)), np.flatnonzero(np.diff(walls) > gap) + 1)
+    whole = [
+        (float(weights[turn].sum()), int(walls[turn[0]]))
+        for turn in turns
+        if walls[turn[0]] - case.focus.since > gap
+        and case.focus.until - walls[turn[-1]] > gap
+        and len(turn) >= _limit("round_samples")
+    ]
+    # Others read less than the whole.
+    longest = [(took, wall) for took, wall in whole if took >= max(whole)[0] / 2]
+    if not longest:
+        return None
+    # Their number grows meanwhile.
+    known = np.interp([wall for _, wall in longest], [wall for wall, _ in counts], [number for _, number in counts])
+    costs = [took / max(count, 1.0) for (took, _), count in zip(longest, known.tolist(), strict=True)]
+    return mean_of(costs, period / max(float(known.max()), 1.0))
 
 
 def walk_milestones(tracked: int, cost: Estimate, pace: Estimate) -> list[Milestone]:
@@ -81,7 +138,7 @@ def walk_milestones(tracked: int, cost: Estimate, pace: Estimate) -> list[Milest
     return found
 
 
-def _points(rows: Rows, values: Floats, step: int = STEP) -> list[tuple[int, int]]:
+def _points(rows: Rows, values: Floats, step: int = STEP) -> Points:
     """Values at wall times, in order; of those that are known each second only some, which come and go meanwhile."""
     order = np.argsort(rows.wall, kind="stable")
     order = order[~np.isnan(values[order])]
