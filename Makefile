@@ -23,7 +23,7 @@ DIST ?= dist
 # A directory with the locked dependencies as wheels, for `make deb` without a package index.
 WHEELS ?=
 
-.PHONY: help setup web run check test test-unit test-page test-vm test-kubernetes test-long test-lowest test-pythons test-ray fuzz machine lint lint-python lint-page format bench soak \
+.PHONY: help setup web run check test test-collect test-unit test-page test-vm test-kubernetes test-long test-lowest test-pythons test-ray fuzz machine lint lint-python lint-page format bench soak \
 	soak-faults score messages share wheel deb docs release lock clean
 
 help: ## list the targets
@@ -40,9 +40,13 @@ run: setup ## record this node (ARGS="..." for other commands)
 check: setup ## for every edit: linters and the unit tests that need neither root nor other programs
 	@$(PARALLEL) lint-python test-unit
 
-test: setup ## the whole gate: linters, then all tests (ARGS="-k ring" is passed to pytest)
-	@tools/system-packages test & $(PARALLEL) lint-python test-page docs || { wait $$!; exit 1; }; wait $$!
+test: ## the whole gate: linters, then all tests (ARGS="-k ring" is passed to pytest)
+	@tools/system-packages test & $(PARALLEL) setup lint-python test-page docs test-collect || { wait $$!; exit 1; }; wait $$!
 	@tools/run-tests $(ARGS)
+
+# pytest rewrites every module of the tests once: here next to others, or each worker of a fresh clone does it.
+test-collect: $(VENV)/.installed-dev ## import all tests without running any
+	@unset PYTHONDONTWRITEBYTECODE; output=$$($(BIN)/pytest -p no:schemathesis --collect-only -q) || { echo "$$output"; exit 1; }
 
 test-unit: $(VENV)/.installed-dev ## the tests of `make check` (ARGS="-k ring" is passed to pytest)
 	@tools/run-tests --unit $(ARGS)

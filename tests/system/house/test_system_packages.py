@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "tools/system-packages"
-BASICS = ("bash", "env", "dirname", "cat", "tr", "rm", "touch", "chmod")
+BASICS = ("bash", "env", "dirname", "cat", "cp", "flock", "tr", "rm", "touch", "chmod")
 # The commands that the script checks for, from its own table.
 _TABLE = SCRIPT.read_text().partition("requirements_of_test()")[2].partition("\nTABLE\n")[0]
 COMMANDS = {line.split()[0] for line in _TABLE.splitlines() if line.count("|") >= 2} - {"echo"}
@@ -68,24 +68,45 @@ def test_without_root_missing_packages_are_listed_and_fail_only_in_ci(tmp_path: 
     assert listed(done.stderr) == {"linux-perf or linux-tools-generic", "sysstat"}
 
 
-def test_root_with_apt_installs_what_is_missing_and_nothing_else(tmp_path: Path):
+class Apt:
+    """An apt that knows sysstat and the second name of perf's package, as another distribution would."""
+
+    def __init__(self, machine: Machine, log: Path) -> None:
+        self.log = log
+        directory = machine.directory
+        machine.command("apt-cache", 'case "$2" in sysstat|linux-tools-generic) exit 0;; esac\nexit 100')
+        machine.command(
+            "apt-get",
+            f'echo "$*" >> {log}\n'
+            f'case "$*" in *"$BROKEN"*) exit 100;; esac\n'
+            'while [ "$1" != install ]; do shift || exit 0; done\n'
+            'for name in "$@"; do\n'
+            f'case "$name" in sysstat) cp {directory}/ip {directory}/mpstat;; '
+            f"linux-tools-generic) cp {directory}/ip {directory}/perf;; "
+            "install|-*) ;; *) exit 100;; esac\ndone",
+        )
+
+    def calls(self) -> list[str]:
+        """What each call is about, without its options."""
+        return [re.sub(r".*(--no-install-recommends|-o \S+) ", "", line) for line in self.log.read_text().splitlines()]
+
+
+def test_root_with_apt_installs_what_is_missing_at_once_and_nothing_else(tmp_path: Path):
     machine = Machine(tmp_path / "bin", user=0).with_all_but("mpstat", "perf")
-    log = tmp_path / "apt.log"
-    # Knows sysstat and the second name of perf's package, as another distribution would.
-    machine.command(
-        "apt-get",
-        f'echo "$*" >> {log}\n'
-        'case "$*" in\n'
-        f'*" sysstat") cat {machine.directory}/ip > {machine.directory}/mpstat; chmod +x {machine.directory}/mpstat;;\n'
-        f'*" linux-tools-generic") cat {machine.directory}/ip > {machine.directory}/perf; '
-        f"chmod +x {machine.directory}/perf;;\n"
-        "*install*) exit 100;;\nesac",
-    )
-    done = machine.run("test", CI="true")
+    apt = Apt(machine, tmp_path / "apt.log")
+    done = machine.run("test", CI="true", BROKEN="none")
     assert (done.returncode, done.stderr) == (0, "")
     assert listed(done.stdout) == {"linux-perf or linux-tools-generic", "sysstat"}
-    calls = [line.split()[-1] for line in log.read_text().splitlines()]
-    assert calls == ["update", "linux-perf", "linux-tools-generic", "sysstat"]
+    assert apt.calls() == ["update", "linux-tools-generic sysstat"]
+
+
+def test_what_cannot_be_installed_keeps_nothing_else_from_it(tmp_path: Path):
+    machine = Machine(tmp_path / "bin", user=0).with_all_but("mpstat", "perf")
+    apt = Apt(machine, tmp_path / "apt.log")
+    done = machine.run("test", CI="true", BROKEN="linux-tools-generic")
+    assert done.returncode == 1
+    assert listed(done.stderr) == {"linux-perf or linux-tools-generic"}
+    assert apt.calls() == ["update", "linux-tools-generic sysstat", "linux-perf", "linux-tools-generic", "sysstat"]
 
 
 def test_the_list_is_printed_before_anything_is_installed(tmp_path: Path):
