@@ -57,7 +57,7 @@ class SampledMinute:
         everyone = by_second(thread)
         caught = np.flatnonzero(everyone >= 0)
         threads = everyone[caught]
-        stack = catalogue.draw[fleet.program[threads], rng.integers(0, STACK_QUANTILES, len(threads))].astype(np.int64)
+        stack = catalogue.draw[fleet.role[threads], rng.integers(0, STACK_QUANTILES, len(threads))].astype(np.int64)
         walking = np.flatnonzero(by_second(held)[caught])
         # Most samples of the walk are in its innermost loop.
         depth = (rng.random(len(walking)) ** 3 * len(catalogue.zombie_walk)).astype(np.int64)

@@ -9,13 +9,6 @@ import numpy.typing as npt
 from exhume.model.clock import NANOS
 from exhume.model.tables import Processes
 
-GO = "go"
-PYTHON = "python"
-JAVA = "java"
-NATIVE = "native"
-KERNEL = "kernel"
-
-
 # Threads of a process with names of their own.
 NAMED_THREADS = {
     "python3": ("pt_main_thread", "pt_autograd_0", "pt_data_worker", "cuda-EvtHandlr"),
@@ -35,60 +28,119 @@ NAMED_THREADS = {
 class Program:
     """One kind of process: how many there are, how much of the busy time is theirs, and what their stacks look like.
 
-    `share` is relative to the others. `threads` of a process have its name, besides NAMED_THREADS. `enters` names the
-    kernel paths that it takes (keys of SYSCALLS; kernel threads: of KERNEL_THREADS), `in_kernel` is how often. `short`
-    processes live for moments: each burst is a new pid.
+    `share` is relative to the others. `threads` of a process have its name, besides NAMED_THREADS. `in_kernel` is how
+    often it is in the kernel. `command` is its command line, if that is not its path with `args`. `short` processes
+    live for moments: each burst is a new pid. `unit` is the systemd unit that it runs in, if that has another name.
     """
 
     comm: str
-    language: str
     share: float
     stacks: int
     processes: int
     threads: int
     path: str
-    enters: str
     in_kernel: float = 1.0
+    args: str = ""
+    command: str = ""
     pod: bool = False
     short: bool = False
+    unit: str = ""
+
+    @property
+    def kernel(self) -> bool:
+        return not self.path
+
+    @property
+    def cgroup(self) -> str:
+        """Where it runs when it is in no container."""
+        unit = self.unit or f"{self.comm}.service"
+        return f"/{unit}" if unit.endswith(".scope") else f"/system.slice/{unit}"
 
     @property
     def thread_names(self) -> tuple[str, ...]:
         return (self.comm,) * self.threads + NAMED_THREADS.get(self.comm, ())
 
 
-_SHIM, _JOURNAL = "/usr/bin/containerd-shim-runc-v2", "/usr/lib/systemd/systemd-journald"
-_IPTABLES, _RAY = "/usr/sbin/xtables-legacy-multi", "ray::RolloutWor"
-PROGRAMS: tuple[Program, ...] = (
-    Program("python3", PYTHON, 34.0, 5200, 16, 1, "/opt/conda/bin/python3", "gpu memory wait read", 0.16, pod=True),
-    Program(_RAY, PYTHON, 16.0, 3400, 48, 1, "/opt/conda/bin/python3", "socket memory wait read", 0.22, pod=True),
-    Program("raylet", NATIVE, 4.0, 1500, 2, 1, "/opt/ray/raylet", "socket wait files memory", 0.40, pod=True),
-    Program("gcs_server", NATIVE, 1.0, 500, 1, 1, "/opt/ray/gcs_server", "socket wait", 0.35, pod=True),
-    Program("java", JAVA, 7.0, 2600, 4, 1, "/usr/lib/jvm/bin/java", "socket wait memory read", 0.25, pod=True),
-    Program("envoy", NATIVE, 3.5, 1200, 6, 1, "/usr/local/bin/envoy", "socket wait", 0.55, pod=True),
-    Program("redis-server", NATIVE, 1.5, 400, 3, 1, "/usr/bin/redis-server", "socket wait", 0.50, pod=True),
-    Program("kubelet", GO, 0.7, 900, 1, 12, "/usr/bin/kubelet", "read files wait", 0.55),
-    Program("containerd", GO, 1.2, 700, 1, 10, "/usr/bin/containerd", "socket wait files tasks", 0.45),
-    Program("containerd-shim", GO, 0.6, 300, 60, 3, _SHIM, "wait tasks", 0.55),
-    Program("node_exporter", GO, 0.6, 500, 1, 6, "/bin/node_exporter", "read files wait", 0.65, pod=True),
-    Program("cilium-agent", GO, 1.1, 700, 1, 8, "/usr/bin/cilium-agent", "socket wait files", 0.45, pod=True),
-    Program("kube-proxy", GO, 0.3, 250, 1, 4, "/usr/local/bin/kube-proxy", "socket wait", 0.50, pod=True),
-    Program("agent", GO, 1.0, 600, 1, 8, "/opt/datadog-agent/bin/agent", "read files socket", 0.50, pod=True),
-    Program("fluentd", NATIVE, 1.4, 600, 1, 1, "/usr/bin/ruby", "read write socket", 0.35, pod=True),
-    Program("dcgm-exporter", GO, 0.5, 300, 1, 1, "/usr/bin/dcgm-exporter", "gpu wait", 0.60, pod=True),
-    Program("systemd", NATIVE, 0.3, 250, 1, 1, "/usr/lib/systemd/systemd", "read files wait", 0.55),
-    Program("systemd-journal", NATIVE, 0.3, 160, 1, 1, _JOURNAL, "write wait", 0.60),
-    Program("dockerd", GO, 0.4, 300, 1, 6, "/usr/bin/dockerd", "socket wait tasks", 0.50),
-    Program("runc", GO, 0.9, 500, 1, 1, "/usr/bin/runc", "tasks files memory", 0.70, short=True),
-    Program("amazon-ecs-agent", GO, 0.3, 200, 1, 1, "/agent", "socket files tasks", 0.55, short=True),
-    Program("iptables", NATIVE, 0.4, 150, 1, 1, _IPTABLES, "socket tasks", 0.75, short=True),
-    Program("sh", NATIVE, 0.5, 200, 1, 1, "/bin/dash", "tasks files memory", 0.75, short=True),
-    Program("ksoftirqd", KERNEL, 0.8, 60, 0, 1, "", "ksoftirqd"),
-    Program("kworker", KERNEL, 0.8, 80, 0, 1, "", "kworker"),
-    Program("kswapd0", KERNEL, 0.3, 40, 1, 1, "", "kswapd"),
-    Program("rcu_sched", KERNEL, 0.4, 40, 1, 1, "", "housekeeping"),
-    Program("swapper", KERNEL, 2.0, 80, 0, 1, "", ""),
+_CONDA, _RAY, _RAY_CORE = (
+    "/opt/conda/bin/python3.11",
+    "ray::RolloutWor",
+    "/opt/conda/lib/python3.11/site-packages/ray/core",
 )
+_RAYLET, _GCS = f"{_RAY_CORE}/src/ray/raylet/raylet", f"{_RAY_CORE}/src/ray/gcs/gcs_server"
+_JVM, _SHIM = "/usr/lib/jvm/java-17-openjdk-amd64/bin/java", "/usr/bin/containerd-shim-runc-v2"
+_DATADOG, _JOURNAL = "/opt/datadog-agent/bin/agent/agent", "/usr/lib/systemd/systemd-journald"
+_DCGM, _IPTABLES = "/usr/bin/dcgm-exporter", "/usr/sbin/xtables-legacy-multi"
+_NAMESPACE = "--namespace k8s.io --address /run/containerd/containerd.sock"
+PROGRAMS: tuple[Program, ...] = (
+    Program("python3", 34.0, 5200, 16, 1, _CONDA, 0.16, command="python3 /app/train.py --config llama.yaml", pod=True),
+    Program(_RAY, 16.0, 3400, 48, 1, _CONDA, 0.22, command="ray::RolloutWorker.sample", pod=True),
+    Program("raylet", 4.0, 1500, 2, 1, _RAYLET, 0.40, command=f"{_RAYLET} --node_manager_port=0", pod=True),
+    Program("gcs_server", 1.0, 500, 1, 1, _GCS, 0.35, command=f"{_GCS} --gcs_server_port=6379", pod=True),
+    Program("java", 7.0, 2600, 4, 1, _JVM, 0.25, command="java -Xmx8g -jar /app/feature-service.jar", pod=True),
+    Program("envoy", 3.5, 1200, 6, 1, "/usr/local/bin/envoy", 0.55, command="envoy -c /etc/envoy/envoy.yaml", pod=True),
+    Program("redis-server", 1.5, 400, 3, 1, "/usr/bin/redis-server", 0.50, command="redis-server *:6379", pod=True),
+    Program("kubelet", 0.7, 900, 1, 12, "/usr/bin/kubelet", 0.55, args="--config=/etc/kubernetes/kubelet/kubelet.yaml"),
+    Program("containerd", 1.2, 700, 1, 10, "/usr/bin/containerd", 0.45),
+    Program("containerd-shim", 0.6, 300, 60, 3, _SHIM, 0.55, args=_NAMESPACE, unit="containerd.service"),
+    Program("node_exporter", 0.6, 500, 1, 6, "/bin/node_exporter", 0.65, args="--path.rootfs=/host", pod=True),
+    Program("cilium-agent", 1.1, 700, 1, 8, "/usr/bin/cilium-agent", 0.45, args="--config-dir=/tmp/cilium", pod=True),
+    Program("kube-proxy", 0.3, 250, 1, 4, "/usr/local/bin/kube-proxy", 0.50, args="--v=2", pod=True),
+    Program("agent", 1.0, 600, 1, 8, _DATADOG, 0.50, args="run", pod=True),
+    Program(
+        "fluentd", 1.4, 600, 1, 1, "/usr/bin/ruby2.7", 0.35, args="/usr/local/bin/fluentd -c /fluentd.conf", pod=True
+    ),
+    Program("dcgm-exporter", 0.5, 300, 1, 1, _DCGM, 0.60, args="-f /etc/dcgm-exporter/default.csv", pod=True),
+    Program(
+        "systemd", 0.3, 250, 1, 1, "/usr/lib/systemd/systemd", 0.55, args="--system --deserialize 41", unit="init.scope"
+    ),
+    Program("systemd-journal", 0.3, 160, 1, 1, _JOURNAL, 0.60, unit="systemd-journald.service"),
+    Program("dockerd", 0.4, 300, 1, 6, "/usr/bin/dockerd", 0.50, args="-H fd://", unit="docker.service"),
+    Program(
+        "runc", 0.9, 500, 1, 1, "/usr/bin/runc", 0.70, args="create --bundle .", short=True, unit="containerd.service"
+    ),
+    Program("amazon-ecs-agent", 0.3, 200, 1, 1, "/agent", 0.55, short=True, unit="ecs.service"),
+    Program(
+        "iptables", 0.4, 150, 1, 1, _IPTABLES, 0.75, args="-w 5 -S KUBE-SERVICES", short=True, unit="kubelet.service"
+    ),
+    Program(
+        "sh",
+        0.5,
+        200,
+        1,
+        1,
+        "/usr/bin/dash",
+        0.75,
+        args="-c /usr/local/bin/healthcheck",
+        short=True,
+        unit="cron.service",
+    ),
+    Program("ksoftirqd", 0.8, 60, 0, 1, ""),
+    Program("kworker", 0.8, 80, 0, 1, ""),
+    Program("kswapd0", 0.3, 40, 1, 1, ""),
+    Program("rcu_sched", 0.4, 40, 1, 1, ""),
+    Program("swapper", 2.0, 80, 0, 1, ""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Threads of one program with one name: they run the same code."""
+
+    program: Program
+    comm: str
+    stacks: int
+
+
+def _roles() -> tuple[Role, ...]:
+    """The first threads of a process do most of its work, and have most of its stacks."""
+    roles = []
+    for program in PROGRAMS:
+        names = dict.fromkeys(program.thread_names)
+        roles += [Role(program, name, max(20, program.stacks // (2**place))) for place, name in enumerate(names)]
+    return tuple(roles)
+
+
+ROLES = _roles()
 
 
 # Drawing a thread for a core is one look into a table of this many equal parts.
@@ -102,11 +154,11 @@ PID_LIMIT = 4_000_000
 
 def describe(program: Program, pid: int, rng: np.random.Generator, start: int) -> Processes:
     """The row of one process, with the container and pod that its cgroup path names."""
-    if program.language == KERNEL:
+    if program.kernel:
         return Processes(0, pid, 2, 0, program.comm, None, "/")
     container = rng.bytes(32).hex()
-    command, unit = f"{program.path} --worker={pid}", f"/system.slice/{program.comm}.service"
-    row = Processes(0, pid, 1, start, program.comm, command, unit)
+    command = program.command or f"{program.path} {program.args}".rstrip()
+    row = Processes(0, pid, 1, start, program.comm, command, program.cgroup)
     if program.pod:
         row.pod = str(UUID(bytes=rng.bytes(16)))
         row.container, row.runtime = container, "containerd"
@@ -126,14 +178,17 @@ class Fleet:
         rng = np.random.default_rng([seed, 4])
         comms: dict[str, int] = {}
         processes: list[Processes] = []
-        # Of each thread: pid, tid, name and program; its share of the busy time, and the one core that it is bound to
-        # (-1: any).
-        ids: list[tuple[int, int, int, int]] = []
+        # Of each thread: pid, tid, name, program and role; its share of the busy time, and the one core that it is
+        # bound to (-1: any).
+        ids: list[tuple[int, int, int, int, int]] = []
+        roles = {(role.program.comm, role.comm): place for place, role in enumerate(ROLES)}
         shares: list[float] = []
         bound: list[int] = []
 
         def add_thread(pids: tuple[int, int], comm: str, number: int, share: float, core: int = -1) -> None:
-            ids.append((*pids, comms.setdefault(comm, len(comms)), number))
+            program = PROGRAMS[number].comm
+            role = roles.get((program, comm), roles[program, program])
+            ids.append((*pids, comms.setdefault(comm, len(comms)), number, role))
             shares.append(share)
             bound.append(core)
 
@@ -159,7 +214,7 @@ class Fleet:
                     for place, (name, weight) in enumerate(zip(names, weights / weights.sum(), strict=True)):
                         add_thread((pid, pid + place), name, number, float(share * weight))
         self.comms, self.processes = list(comms), processes
-        self.pid, self.tid, self.comm, self.program = np.array(ids, np.int32).T.copy()
+        self.pid, self.tid, self.comm, self.program, self.role = np.array(ids, np.int32).T.copy()
         self.short = np.array([PROGRAMS[number].short for number in self.program], np.bool_)
         self.draw = _draw_by_core(np.array(shares), np.array(bound), cores, rng)
         kubelet = next(i for i, program in enumerate(PROGRAMS) if program.comm == "kubelet")

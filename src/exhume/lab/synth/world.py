@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from exhume import __version__
 from exhume.lab.synth.stacks import Catalogue
-from exhume.lab.synth.workload import PROGRAMS, Fleet
+from exhume.lab.synth.workload import Fleet
 from exhume.model.clock import NANOS
 from exhume.model.facts import RecordingFacts
 
@@ -149,7 +149,7 @@ class World:
     def __init__(self, cores: int, seconds: int, seed: int) -> None:
         self.cores, self.seed = cores, seed
         self.timeline = Timeline(seconds)
-        self.catalogue = Catalogue(PROGRAMS, seed)
+        self.catalogue = Catalogue(seed)
         self.fleet = Fleet(cores, seed, self.timeline.start)
         self.load = Load(cores, seconds, seed)
         self.plan = plan_incident(self.timeline, cores, seed)
