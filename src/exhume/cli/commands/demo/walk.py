@@ -1,5 +1,6 @@
 """What the demo says: the steps through an incident, from what its recording and diagnosis hold."""
 
+import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ def steps_of(recording: Recording, zone: tzinfo | None, kept: Path | None) -> li
     span = f"since={since // MILLIS - AROUND_MS}&until={until // MILLIS + AROUND_MS}"
     selected = f"#{span}&s0={since // MILLIS}&s1={until // MILLIS}&cpus={core}"
     place = "" if kept is None else dir_args(kept)
+    end = "; then all of this is removed" if kept is None else f"; the recording stays in {kept}"
+    program = _program()
     return [
         Step(
             "An ordinary node, and a job that died",
@@ -68,8 +71,9 @@ def steps_of(recording: Recording, zone: tzinfo | None, kept: Path | None) -> li
         Step(
             "Which second, which core?",
             (
-                "A row is a core, a column a moment; its colour is what took most of it. One bad second of one core "
-                f"stays visible however far you zoom out: look for core {core}, around {moment}.",
+                "A row is a core, a column a moment; the stronger a cell, the more unusual it was for its core. One "
+                f"bad second of one core stays visible however far you zoom out: look for core {core}, around "
+                f"{moment}.",
                 "Click the mark in the lane `incidents` above the cores (or press n): the timeline goes there, and "
                 "the time and core of the incident are selected. This link does the same:",
             ),
@@ -97,10 +101,17 @@ def steps_of(recording: Recording, zone: tzinfo | None, kept: Path | None) -> li
         Step(
             "Now on your own node",
             ("Record a node until the next incident, with the page next to it; root sees most:",),
-            ("sudo exhume", *((f"exhume diagnose{place}",) if place else ()), "exhume --help"),
+            (f"sudo {program}", *((f"{program} diagnose{place}",) if place else ()), f"{program} --help"),
         ),
-        Step("Look around", ("The page is served until you press Ctrl-C; then all of this is removed.",), view=""),
+        Step("Look around", (f"The page is served until you press Ctrl-C{end}.",), view=""),
     ]
+
+
+def _program() -> str:
+    """How this program can be started with sudo, which has a PATH of its own."""
+    started = Path(sys.argv[0])
+    on_every_path = started.parent in (Path("/usr/bin"), Path("/usr/local/bin"))
+    return "exhume" if on_every_path or started.name != "exhume" else str(started)
 
 
 def _busy(recording: Recording, since: int, until: int) -> str:
