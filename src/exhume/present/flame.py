@@ -129,39 +129,34 @@ def _header(tree: FlameTree, caption: FlameCaption) -> Iterator[str]:
 
 
 def _frames(tree: FlameTree, drawn: Ints, inner: int) -> Iterator[str]:
-    columns = (drawn, tree.x[drawn], tree.width[drawn], tree.depth[drawn])
-    for node, left, share, depth, colour in zip(
-        *(column.tolist() for column in columns), fills(tree, drawn), strict=True
-    ):
-        x, width, y = MARGIN + left * inner, share * inner, HEADER + depth * ROW
+    @cache
+    def texts(label: int) -> tuple[str, str, str]:
+        """What a label is called; the same and where it is, as XML. Thousands of frames have the same."""
+        name, module, kind = (column[label] for column in (tree.labels.names, tree.labels.modules, tree.labels.kinds))
+        where = "" if kind in (ROOT_KIND, COMM_KIND) else f"{shown_name(module or kind)}, "
+        return shown_name(name), text(shown_name(name)), text(where)
+
+    numbers = (tree.label, tree.x, tree.width, tree.depth, tree.share, tree.samples, tree.weight)
+    baseline = (tree.base_share, tree.delta)
+    columns = zip(*(column[drawn].tolist() for column in (*numbers, *baseline)), fills(tree, drawn), strict=True)
+    for label, left, wide, depth, share, samples, weight, base_share, delta, colour in columns:
+        x, width, y = MARGIN + left * inner, wide * inner, HEADER + depth * ROW
         room = int((width - 6) / CHARACTER)
-        name = shown_name(tree.name(node))
-        shown = "" if room < 3 else name if len(name) <= room else name[: room - 1] + "…"
+        name, title, where = texts(label)
+        shown = "" if room < 3 else title if len(name) <= room else text(name[: room - 1] + "…")
+        against = f"; baseline {percent(base_share, 2)}, {points(delta)}" if tree.differential else ""
         yield (
             '<g class="f">'
-            f"<title>{text(name)}\n{text(describe(tree, node))}</title>"
+            f"<title>{title}\n{where}{percent(share, 2)}, {count(samples, 'sample')}, {cpu_time(weight)}"
+            f"{against}</title>"
             f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{ROW - 1}" rx="1" fill="{colour}"/>'
-            f'<text x="{x + 3:.2f}" y="{y + 12}">{text(shown)}</text></g>'
+            f'<text x="{x + 3:.2f}" y="{y + 12}">{shown}</text></g>'
         )
 
 
 def text(raw: str) -> str:
     """Any string as XML text or attribute value."""
     return escape(_FORBIDDEN.sub("\ufffd", raw), quote=True)
-
-
-def describe(tree: FlameTree, node: int) -> str:
-    """A frame as text: module, share, samples and CPU time, on either side."""
-    label = int(tree.label[node])
-    module, kind = tree.labels.modules[label], tree.labels.kinds[label]
-    where = f"{shown_name(module or kind)}, " if kind not in (ROOT_KIND, COMM_KIND) else ""
-    description = (
-        f"{where}{percent(tree.share[node], 2)}, "
-        f"{count(int(tree.samples[node]), 'sample')}, {cpu_time(int(tree.weight[node]))}"
-    )
-    if tree.differential:
-        description += f"; baseline {percent(tree.base_share[node], 2)}, {points(tree.delta[node])}"
-    return description
 
 
 def fills(tree: FlameTree, nodes: Ints) -> list[str]:
