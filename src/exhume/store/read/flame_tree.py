@@ -4,10 +4,11 @@ With a baseline, both sides are merged into the same tree, so a frame that only 
 tree is kept as arrays, and made of them without a loop: an hour of a large node has hundreds of thousands of stacks.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, count, islice, repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -139,10 +140,12 @@ class FlameTree:
     def state(self) -> Ints:
         """Which state of a core each node stands for, as an index into NODE_STATES."""
         system, softirq, user = (NODE_STATES.index(state) for state in ("system", "softirq", "user"))
-        of_kind = {"kernel": system, "user": user, "jit": user}
-        states = np.array([of_kind.get(kind, 0) for kind in self.labels.kinds], np.int64)[self.label]
+        of_kind = defaultdict(int, {"kernel": system, "user": user, "jit": user})
+        labels = len(self.labels.names)
+        states = np.fromiter(map(of_kind.__getitem__, self.labels.kinds), np.int64, labels)[self.label]
         kernel = states == system
-        inside = np.array([name in SOFTIRQ_ENTRIES for name in self.labels.names])[self.label] & kernel
+        entries = np.fromiter(map(SOFTIRQ_ENTRIES.__contains__, self.labels.names), np.bool_, labels)
+        inside = entries[self.label] & kernel
         for start, stop in self.levels[1:]:
             inside[start:stop] |= inside[self.parent[start:stop]]
         states[inside & kernel] = softirq
@@ -233,9 +236,11 @@ def _merge_labels(sides: Sequence[StackProfile]) -> tuple[Labels, list[Ints]]:
             [*repeat(COMM_KIND, comms), *frames.kinds],
         )
         if found:
-            known = {key: place for place, key in enumerate(zip(*columns, strict=True))}
-            found.append(np.array([known.setdefault(key, len(known)) for key in zip(*own, strict=True)], np.int64))
-            own = zip(*list(known)[len(columns[0]) :], strict=True)
+            # There are thousands, so the loops are those of dict and list.
+            keys = list(zip(*own, strict=True))
+            merged = dict(zip(dict.fromkeys(chain(zip(*columns, strict=True), keys)), count(), strict=False))
+            found.append(np.fromiter(map(merged.__getitem__, keys), np.int64, len(keys)))
+            own = zip(*islice(merged, len(columns[0]), None), strict=True)
         else:
             # A side has every command and frame once: there is nothing to compare them with.
             found.append(np.arange(1, 1 + comms + len(frames.names)))
