@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
-from pyarrow._compute import call_function
 
 from exhume.model.clock import MILLIS, Window
 from exhume.model.facts import FORMAT_VERSION, RecordingFacts
@@ -272,8 +271,9 @@ def _sealed(segment: Segment, request: Request, span: Window | None) -> pa.Table
     present = None if needed is None else [name for name in needed if name in schema.names]
     rows = file.read_row_groups(groups, columns=present, use_threads=False)
     rows.validate(full=True)
+    rows = conform(rows, request.table, needed)
     _check_times(rows, request.table, segment.name)
-    return conform(rows, request.table, needed)
+    return rows
 
 
 def _may_hold(times: pq.Statistics | None, span: Window) -> bool:
@@ -285,9 +285,9 @@ def _check_times(rows: pa.Table, table: str, name: SegmentName) -> None:
     column = time_column(table)
     if column is None or table in DIMENSIONS or column not in rows.schema.names or not rows.num_rows:
         return
-    extent, scale = call_function("min_max", [rows.column(column)]), 1 if column == "time_ms" else MILLIS
-    first, last = extent["min"].as_py(), extent["max"].as_py()
-    if first is None or not name.start_ms - name.reach_ms <= first // scale <= last // scale <= name.end_ms:
+    times, scale = rows.column(column).to_numpy(), 1 if column == "time_ms" else MILLIS
+    first, last = (int(extreme) // scale for extreme in (times.min(), times.max()))
+    if not name.start_ms - name.reach_ms <= first <= last <= name.end_ms:
         raise UnreadableFile("rows of another time than its segment's")
 
 

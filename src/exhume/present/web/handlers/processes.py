@@ -184,14 +184,14 @@ class _Ranking:
     def _sum(self, ranks: Ints, values: Ints) -> Ints:
         return np.bincount(ranks, values, len(self)).astype(np.int64)
 
-    def _cores(self, ranks: Ints, cpus: Ints, weights: Ints) -> list[list[tuple[int, int]]]:
-        """The (core, microseconds) of each, the most first."""
+    def _cores(self, ranks: Ints, cpus: Ints, weights: Ints) -> list[list[tuple[int, float]]]:
+        """The (core, seconds) of each, the most first."""
         # All groups at once: one after the other took a quarter of the answer.
         pairs, (used,) = _summed(ranks << _CPU_BITS | cpus, [weights])
         # Both sorts are stable: cores with as much time stay in the order in which they were seen.
         by_rank = np.lexsort((-used, pairs >> _CPU_BITS))
         pairs, used = pairs[by_rank], used[by_rank]
-        ranked = list(zip((pairs & _CPUS).tolist(), used.tolist(), strict=True))
+        ranked = list(zip((pairs & _CPUS).tolist(), np.round(used / 1e6, 3).tolist(), strict=True))
         edges = np.searchsorted(pairs >> _CPU_BITS, np.arange(len(self) + 1)).tolist()
         return [ranked[a:b] for a, b in pairwise(edges)]
 
@@ -290,7 +290,7 @@ def _shapes(ranking: _Ranking, known: _Known, by: Grouping, use: _Use, before: W
                 "seconds": round(used / 1e6, 3),
                 "kernel_seconds": round(in_kernel / 1e6, 3),
                 "before_seconds": None if before.empty else round(earlier / 1e6, 3),
-                "per_cpu": [(cpu, round(weight / 1e6, 3)) for cpu, weight in cores],
+                "per_cpu": cores,
                 "over_time": course,
             }
         )
