@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,11 @@ from exhume.model.clock import MILLIS, Window
 from exhume.model.errors import ExhumeError
 from exhume.present.events_view import visible
 from exhume.present.flame import FlameCaption, largest_changes, shown_name
-from exhume.present.web.schemas import Labels as FlameLabels
 from exhume.store.read.flame_tree import NODE_STATES, FlameTree, Ints, Labels
+
+if TYPE_CHECKING:
+    # A command that writes a file needs nothing else of the server.
+    from exhume.present.web.schemas import Labels as FlameLabels
 
 Kind = Literal["flame", "diagnosis", "verify", "compare"]
 
@@ -118,7 +121,7 @@ class ThinnedTree:
 
     tree: FlameTree
     columns: dict[str, Ints]
-    labels: FlameLabels
+    labels: "FlameLabels"
 
 
 def thin_out(tree: FlameTree, kept: npt.NDArray[np.bool_]) -> ThinnedTree:
