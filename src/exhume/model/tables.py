@@ -6,9 +6,10 @@ an interval it is the interval's start. Counters are differences over that inter
 A value that could not be read is None, never 0.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -439,9 +440,16 @@ def _column(name: str, hint: Any) -> Column:
 
 def to_columns(table: str, rows: Iterable[Any]) -> Columns:
     """Rows (dataclass instances of one table) turned into columns."""
-    names = [column.name for column in columns_of(table)]
-    rows = list(rows)
-    return {name: [getattr(row, name) for row in rows] for name in names}
+    names, values_of = _row_reader(table)
+    columns = list(zip(*map(values_of, rows), strict=True))
+    return dict(zip(names, map(list, columns), strict=True)) if columns else {name: [] for name in names}
+
+
+@cache
+def _row_reader(table: str) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """The names of a table's columns, and what takes their values out of a row."""
+    names = tuple(column.name for column in columns_of(table))
+    return names, attrgetter(*names)
 
 
 KERNEL_LOG = "kernel-log"
