@@ -1,7 +1,7 @@
 """/proc/pressure, softnet_stat, dentry-state and slabinfo."""
 
 from exhume.procfs.dentry_state import parse_dentry_state
-from exhume.procfs.pressure import parse_pressure
+from exhume.procfs.pressure import parse_pressure, parse_stall_totals
 from exhume.procfs.slabinfo import active_objects
 from exhume.procfs.softnet_stat import parse_softnet_stat
 
@@ -14,6 +14,9 @@ def test_pressure() -> None:
     }
     assert parse_pressure(some[:30]) == {}
     assert parse_pressure(b"") == {}
+    both = some + b"full avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"
+    assert parse_stall_totals(both) == {kind: each.total_us for kind, each in parse_pressure(both).items()}
+    assert parse_stall_totals(some[:30]) == parse_stall_totals(b"full avg10=0.00 total=\n") == {}
 
 
 def test_softnet_lines_with_and_without_their_core() -> None:

@@ -12,6 +12,16 @@ class Pressure(NamedTuple):
     total_us: int
 
 
+def parse_stall_totals(content: bytes) -> dict[str, int]:
+    """The microseconds in all alone, by line: cheap enough for every second."""
+    found = {}
+    for line in content.split(b"\n"):
+        head, equals, total = line.rpartition(b" total=")
+        if equals and total.isdigit():
+            found[head.split(b" ", 1)[0].decode("ascii", "replace")] = int(total)
+    return found
+
+
 def parse_pressure(content: bytes) -> dict[str, Pressure]:
     """By line: `some` (at least one task stalled) and `full` (all of them)."""
     found = {}

@@ -40,7 +40,7 @@ from exhume.procfs.kmsg import parse_record
 from exhume.procfs.maps import parse_maps
 from exhume.procfs.mountinfo import parse_mountinfo
 from exhume.procfs.pid_stat import parse_pid_stat
-from exhume.procfs.pressure import parse_pressure
+from exhume.procfs.pressure import parse_pressure, parse_stall_totals
 
 SECONDS = float(os.environ.get("EXHUME_FUZZ_SECONDS", "0"))
 SEED = int(os.environ.get("EXHUME_FUZZ_SEED", "20261116"))
@@ -219,6 +219,7 @@ TARGETS = {
     ),
     "pressure": Target(
         parse_pressure,
+        parse_stall_totals,
         constant(b"some avg10=0.00 avg60=1.25 avg300=0.10 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4\n"),
         KERNEL_ONLY,
     ),

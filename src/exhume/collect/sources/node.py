@@ -8,7 +8,7 @@ from exhume.procfs.counters import Differences
 from exhume.procfs.dentry_state import parse_dentry_state
 from exhume.procfs.flat_keyed import NamedCounters
 from exhume.procfs.host import Host, ProcFile
-from exhume.procfs.pressure import parse_pressure
+from exhume.procfs.pressure import parse_stall_totals
 from exhume.procfs.slabinfo import active_objects
 from exhume.procfs.stat import parse_totals
 
@@ -100,8 +100,8 @@ class NodeSource:
         gauges: dict[str, int | float] = {column: stat[name] for column, name in _STAT_GAUGES.items() if name in stat}
         totals = {column: stat[name] for column, name in _STAT_TOTALS.items() if name in stat}
         for resource, file in self._pressure.items():
-            found = parse_pressure(file.read_or_none() or b"")
-            totals |= {f"psi_{resource}_{kind}": found[kind].total_us for kind in _PRESSURE[resource] if kind in found}
+            found = parse_stall_totals(file.read_or_none() or b"")
+            totals |= {f"psi_{resource}_{kind}": found[kind] for kind in _PRESSURE[resource] if kind in found}
         if content := self._content("vmstat"):
             totals |= self._vmstat_columns.read(content)
         if content := self._content("meminfo"):
