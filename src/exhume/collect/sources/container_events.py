@@ -32,6 +32,8 @@ from exhume.procfs.host import Host
 
 # Without a runtime: how often to look whether it is there by now.
 _LOOK_EVERY_S = 5.0
+# Of a core: behind another root, each look follows every link of every path.
+_LOOK_SHARE = 0.0001
 # Names are recorded again, so that they outlive the oldest rows of a recording that is kept short.
 _LIST_EVERY_S = 12 * 3600.0
 _MOST_ROWS = 256
@@ -203,7 +205,7 @@ class CriEventSource:
 
     def __init__(self, host: Host, socket_path: Path | None = None, *, pod_owners: PodOwners | None = None) -> None:
         self._host, self._given, self._of_api = host, socket_path, pod_owners or PodOwners()
-        self._look = Pace(_LOOK_EVERY_S)
+        self._look = Pace(_LOOK_EVERY_S, _LOOK_SHARE)
         self._runtimes: dict[Path, _Runtime] = {}
         for path in self._sockets():
             try:
