@@ -32,6 +32,7 @@ MAX_AGE_NS = 5 * NANOS
 HARMLESS_LOSSES = frozenset(("rate-raised", "memory-released"))
 _TRIES, _PAUSE_S = 5, 0.004
 _LONGEST_TEXT = 240
+_JSON = json.JSONEncoder(separators=(",", ":"))
 
 
 class UnreadableHealth(ValueError):
@@ -60,7 +61,7 @@ class RecorderHealth:
     def encode(self) -> bytes:
         """The file's content, always of the same size."""
         known = {name: getattr(self, name) for name in _KNOWN} | {"losses": dict(self.losses)}
-        head = json.dumps({"version": HEALTH_VERSION, **known}, separators=(",", ":"))[:-1]
+        head = _JSON.encode({"version": HEALTH_VERSION, **known})[:-1]
         missing = list(_missing_texts(tuple(self.sources_missing)))
         line = _line(head, missing)
         while len(line) > HEALTH_BYTES - 16 and missing:
@@ -97,7 +98,7 @@ _KNOWN = tuple(each.name for each in fields(RecorderHealth) if each.name not in 
 def _missing_texts(missing: tuple[MissingSource, ...]) -> tuple[str, ...]:
     """The JSON of each; they stay the same from tick to tick."""
     cut = ({name: text[:_LONGEST_TEXT] for name, text in asdict(each).items()} for each in missing)
-    return tuple(json.dumps(entry, separators=(",", ":")) for entry in cut)
+    return tuple(_JSON.encode(entry) for entry in cut)
 
 
 def _line(head: str, missing: Sequence[str]) -> bytes:

@@ -44,41 +44,52 @@ class _Shape:
     body: struct.Struct
 
 
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Names, codes, and whether they may be missing, of a table's columns."""
+
+    names: tuple[str, ...]
+    set_of_names: frozenset[str]
+    codes: tuple[str, ...]
+    nullable: tuple[bool, ...]
+
+
 @cache
-def _codes(table: str) -> tuple[tuple[str, str, bool], ...] | None:
-    """Name, code and whether it may be missing of each column; None for a table that has other columns than numbers."""
+def _columns(table: str) -> _Columns | None:
+    """None for a table that has other columns than numbers."""
     columns = columns_of(table)
     if not all(column.kind in _CODES for column in columns):
         return None
-    return tuple((column.name, _CODES[column.kind], column.nullable) for column in columns)
+    names = tuple(column.name for column in columns)
+    codes = tuple(_CODES[column.kind] for column in columns)
+    return _Columns(names, frozenset(names), codes, tuple(column.nullable for column in columns))
 
 
 def message_of(table: str, columns: Columns, encode: Callable[[str, pa.RecordBatch], bytes]) -> Message | None:
     """The rows of a table; None where that can't be done, or where they don't fit the table. `encode` has Arrow write a
     message."""
-    codes = _codes(table)
-    if codes is None:
+    known = _columns(table)
+    if known is None or not columns:
         return None
-    # A column that was left out is missing in all rows.
-    lists = [_values(columns.get(name)) for name, _, _ in codes]
-    rows = next((len(values) for values in lists if values), 0)
-    if not 0 < rows <= MOST_ROWS or sum(values is not None for values in lists) != len(columns):
+    rows = len(next(iter(columns.values())))
+    lists = list(map(columns.get, known.names))
+    if not 0 < rows <= MOST_ROWS or not known.set_of_names >= columns.keys():
         return None
     gaps: list[int | None] = []
     flat: list[Any] = []
-    for (_, _, nullable), values in zip(codes, lists, strict=True):
-        cells = [None] * rows if values is None else values
-        if len(cells) != rows:
+    for cells, nullable in zip(lists, known.nullable, strict=True):
+        values = cells if type(cells) is list else _values(cells, rows)
+        if len(values) != rows:
             return None
-        if None not in cells:
+        if None not in values:
             gaps.append(None)
-            flat += cells
+            flat += values
             continue
         if not nullable:
             return None
-        gaps.append(sum(1 << place for place, value in enumerate(cells) if value is not None))
+        gaps.append(sum(1 << place for place, value in enumerate(values) if value is not None))
         flat.append(gaps[-1])
-        flat += [0 if value is None else value for value in cells]
+        flat += [0 if value is None else value for value in values]
     shape = _shape(table, rows, tuple(gaps), encode)
     if shape is None:
         return None
@@ -89,22 +100,22 @@ def message_of(table: str, columns: Columns, encode: Callable[[str, pa.RecordBat
         return None
 
 
-def _values(values: Any) -> list[Any] | None:
-    """A column as a list; without any value where its type needs a closer look."""
-    if values is None or isinstance(values, list):
-        return values
-    return values.tolist() if isinstance(values, np.ndarray) and values.dtype.kind in "iu" else []
+def _values(column: Any, rows: int) -> list[Any]:
+    """A column as a list; one that was left out is missing in all rows. Empty where its type needs a closer look."""
+    if column is None:
+        return [None] * rows
+    return column.tolist() if isinstance(column, np.ndarray) and column.dtype.kind in "iu" else []
 
 
 @lru_cache(maxsize=_SHAPES_KEPT)
 def _shape(table: str, rows: int, gaps: Gaps, encode: Callable[[str, pa.RecordBatch], bytes]) -> _Shape | None:
     """A shape, as Arrow writes it; None where the body is another one than it should be."""
-    codes = _codes(table)
-    assert codes is not None
+    known = _columns(table)
+    assert known is not None
     parts: list[str] = []
     flat: list[int] = []
     arrays: list[pa.Array] = []
-    for number, ((_, code, _), gap, field) in enumerate(zip(codes, gaps, schema_of(table), strict=True)):
+    for number, (code, gap, field) in enumerate(zip(known.codes, gaps, schema_of(table), strict=True)):
         present = [gap is None or bool(gap >> place & 1) for place in range(rows)]
         # No two columns have the same values: a body in another order would be found out.
         cells = _cells(present, number)
