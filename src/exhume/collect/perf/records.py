@@ -114,6 +114,8 @@ _NO_HEADER = np.uint64(0xFFFFFFE0)
 # Stands for all types beyond those that are read.
 _OTHER_KIND = 31
 _NO_PLACES: I64Array = np.zeros(0, dtype=np.int64)
+_NO_WORDS: U64Array = np.zeros(0, dtype=np.uint64)
+_NO_KINDS = np.zeros(0, dtype=np.uint32)
 # No ring loses more in a tick than a column of a row can hold.
 LOST_AT_MOST = 2**32 - 1
 
@@ -192,6 +194,8 @@ class Records:
 def walk(*parts: bytes) -> Records:
     """Find the records in what was drained from some rings. One that claims an impossible size ends the walk of its
     ring; what remains there is counted as damaged, and so is a record that is too short for its type."""
+    if not any(parts):
+        return Records(b"", _NO_WORDS, _NO_PLACES, _NO_KINDS, np.zeros(len(parts), np.int64), [0] * len(parts))
     # A word more, that the size of a record can be looked up wherever an impossible size before it led.
     data = b"".join([*(part + bytes(-len(part) % 8) for part in parts), bytes(8)])
     words = np.frombuffer(data, dtype="<u8")[:-1]

@@ -10,7 +10,7 @@ import struct
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, repeat
 from operator import itemgetter
 
 import numpy as np
@@ -47,6 +47,8 @@ _MAX_LINEAGE = 4
 _HEAD = struct.Struct("<IHHII")
 _THREADS = struct.Struct("<II")
 _time_of = itemgetter(0)
+# As plain numbers: looking up a member of an enumeration takes longer than what is done with it.
+_FORK, _COMM = int(RecordType.FORK), int(RecordType.COMM)
 # Address spaces of processes that were never sampled: kept for the case that they are first sampled in the second in
 # which they end. Those that live on can always be read from /proc instead.
 UNSAMPLED_KEPT = 512
@@ -102,15 +104,15 @@ class MapRuns:
         ]
         files = [file for (r, _), at in zip(parts, maps, strict=True) for file in self._files_of(r, at)]
         order, cuts = _runs(pids, times, parts)
-        starts, lengths, offsets = (column[order].tolist() for column in columns)
-        ordered_times, ordered_pids = times[order].tolist(), pids[order].tolist()
-        mappings = [
-            Mapping(start, start + length, offset, files[place])
-            for start, length, offset, place in zip(starts, lengths, offsets, order.tolist(), strict=True)
-        ]
+        starts, lengths, offsets = (column[order] for column in columns)
+        # A start may be anything, in a record that makes no sense: its end must not wrap into an address before it.
+        ends = np.maximum(starts + lengths, starts)
+        ordered_files = [files[place] for place in order.tolist()]
+        mappings = list(map(Mapping, starts.tolist(), ends.tolist(), offsets.tolist(), ordered_files))
+        first_times, first_pids = times[order[cuts]].tolist(), pids[order[cuts]].tolist()
         return [
-            MapRun(ordered_times[first], ordered_pids[first], mappings[first:end])
-            for first, end in zip(cuts, [*cuts[1:], total], strict=True)
+            MapRun(time, pid, mappings[first:end])
+            for time, pid, first, end in zip(first_times, first_pids, cuts, [*cuts[1:], total], strict=True)
         ]
 
     def _bounded(self, parts: list[tuple[Records, I64Array]], maps: list[I64Array]) -> list[I64Array]:
@@ -270,8 +272,7 @@ class Tasks:
         ]
         for part, starts in kept:
             others = starts[part.low(starts, 0) != RecordType.MMAP2]
-            times = part.times(others).tolist()
-            changes.extend((time, at, part.data, None) for time, at in zip(times, (others * 8).tolist(), strict=True))
+            changes += zip(part.times(others).tolist(), (others * 8).tolist(), repeat(part.data), repeat(None))
         changes.sort(key=_time_of)
         for time, at, data, run in changes:
             if run is None:
@@ -281,9 +282,9 @@ class Tasks:
 
     def _take(self, time: int, start: int, data: bytes) -> None:
         kind, misc, size, pid, other = _HEAD.unpack_from(data, start)
-        if kind == RecordType.FORK:
+        if kind == _FORK:
             self._fork(time, pid, other, *_THREADS.unpack_from(data, start + 16))
-        elif kind == RecordType.COMM:
+        elif kind == _COMM:
             name = _text(data[start + 16 : start + size - TRAILER_BYTES])
             names = self._names.get(other)
             if names is None:

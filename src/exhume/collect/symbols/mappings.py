@@ -7,8 +7,8 @@ authentication code in the bits above the virtual address. Both have to go befor
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, pairwise
-from operator import itemgetter
+from itertools import count
+from operator import itemgetter, le
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -78,13 +78,15 @@ class MappedFile:
     `path` is as the kernel wrote it, less the mark of a deleted file; `module` is the same fit to be shown.
     """
 
-    __slots__ = ("__weakref__", "base", "key", "maybe_jit", "module", "number", "on_disk", "path")
+    __slots__ = ("__weakref__", "base", "key", "long_path", "maybe_jit", "module", "number", "on_disk", "path")
 
     def __init__(self, key: FileKey) -> None:
         self.key = key
         # Never used again, not even when the object is gone: conclusions are kept by it.
         self.number = next(_numbers)
         self.path = key.path.removesuffix(_DELETED)
+        # The length of a path that is longer than usual ones, else 0.
+        self.long_path = len(self.path) if len(self.path) > _LONG_PATH else 0
         module = readable(self.path.encode("utf-8", "surrogateescape"))
         self.module = self.path if module == self.path else module
         self.base = self.module.rsplit("/", 1)[-1]
@@ -118,12 +120,17 @@ class Layout:
     __slots__ = ("ends", "files", "numbers", "offsets", "starts")
 
     def __init__(self, mappings: Sequence[Mapping] = ()) -> None:
-        self.starts = array("Q", [mapping[0] for mapping in mappings])
-        self.ends = array("Q", [mapping[1] for mapping in mappings])
-        self.offsets = array("Q", [mapping[2] for mapping in mappings])
-        self.files: list[MappedFile] = [mapping[3] for mapping in mappings]
+        starts, ends, offsets, files = zip(*mappings, strict=True) if mappings else ((), (), (), ())
+        self.starts = array("Q", starts)
+        self.ends = array("Q", ends)
+        self.offsets = array("Q", offsets)
+        self.files: list[MappedFile] = list(files)
         # Twice the number of each file, and one more where it may hold compiled code.
-        self.numbers = array("Q", [file.number << 1 | file.maybe_jit for file in self.files])
+        self.numbers = array("Q", [file.number << 1 | file.maybe_jit for file in files])
+
+    def overlaps(self) -> bool:
+        """Whether one of them begins before the one before it ends."""
+        return not all(map(le, self.ends, self.starts[1:]))
 
     def index(self, address: int) -> int:
         """Which mapping an address lies in; -1 for none."""
@@ -176,10 +183,9 @@ class _Image:
         """Take in mappings; returns how many were left out, being beyond the bounds of one process."""
         room = MAX_MAPPINGS - len(self.layout.files) - len(self.pending)
         kept = made if len(made) <= room else made[: max(room, 0)]
-        for index, mapping in enumerate(kept):
-            length = len(mapping.file.path)
-            if length > _LONG_PATH:
-                self.long_paths += length
+        for index, (_, _, _, file) in enumerate(kept):
+            if file.long_path:
+                self.long_paths += file.long_path
                 if self.long_paths > _MAX_LONG_PATHS:
                     kept = kept[:index]
                     break
@@ -192,10 +198,9 @@ class _Image:
         made = self.pending
         if not self.layout.files:
             # A program that was just loaded: almost always apart from each other.
-            made = sorted(made, key=_start_of)
-            if all(before[1] <= after[0] for before, after in pairwise(made)):
-                self.layout = Layout(made)
-                self.pending = []
+            layout = Layout(sorted(made, key=_start_of))
+            if not layout.overlaps():
+                self.layout, self.pending = layout, []
                 return
         self.layout = Layout(_overlaid(self.layout.mappings(), self.pending))
         self.pending = []
@@ -276,8 +281,7 @@ class ProcMaps:
 
     def __iter__(self) -> Iterator[Mapping]:
         for found, mapping in enumerate(executable_mappings(self._lines())):
-            length = len(mapping.file.path)
-            self.long_paths += length if length > _LONG_PATH else 0
+            self.long_paths += mapping.file.long_path
             if found >= MAX_MAPPINGS or self.long_paths > _MAX_LONG_PATHS:
                 self.truncated = True
                 return
