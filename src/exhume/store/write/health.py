@@ -34,7 +34,9 @@ class HealthFile:
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
         self._losses: deque[tuple[int, Counter[str]]] = deque()
+        # Of the last ticks, and in all of them.
         self._spent: deque[tuple[int, int]] = deque(maxlen=AVERAGED_TICKS)
+        self._spent_us = self._spent_ns = 0
 
     def observe(self, tick: Tick, rows: Mapping[str, Sequence[Columns]], losses: Sequence[Losses]) -> None:
         """Raises OSError."""
@@ -50,7 +52,11 @@ class HealthFile:
         for _, lost in self._losses:
             counts += lost
         own = rows["self"][0]
-        self._spent.append((own["user_us"][0] + own["system_us"][0], tick.nanos))
+        spent_us = own["user_us"][0] + own["system_us"][0]
+        gone_us, gone_ns = self._spent[0] if len(self._spent) == AVERAGED_TICKS else (0, 0)
+        self._spent.append((spent_us, tick.nanos))
+        self._spent_us += spent_us - gone_us
+        self._spent_ns += tick.nanos - gone_ns
         self._write(
             RecorderHealth(
                 pid=os.getpid(),
@@ -61,7 +67,7 @@ class HealthFile:
                 wall=tick.wall,
                 rate_hz=own["rate_hz"][0],
                 requested_rate_hz=self._facts.rate_hz,
-                cpu=round(sum(us for us, _ in self._spent) * 1000 / max(sum(ns for _, ns in self._spent), 1), 5),
+                cpu=round(self._spent_us * 1000 / max(self._spent_ns, 1), 5),
                 rss_bytes=own["rss_kb"][0] * 1024,
                 losses=dict(counts),
                 sources_missing=self._facts.sources_missing,
