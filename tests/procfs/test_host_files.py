@@ -101,3 +101,31 @@ def test_subdirectories(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert subdirectories(tmp_path) == ["a", "b"]
     assert subdirectories(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 9000, 70_000])
+def test_a_single_file_is_read_whole_whatever_its_size(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * size)
+    file = ProcFile(path, single=True)
+    assert [len(file.read()) for _ in range(3)] == [size] * 3
+    path.write_bytes(b"y" * (size * 2 + 1))
+    assert file.read() == b"y" * (size * 2 + 1)
+
+
+def test_a_single_file_that_leaves_room_takes_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 100)
+    reads: list[int] = []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: reads.append(at) or pread(fd, size, at))
+    ProcFile(path, single=True).read()
+    assert reads == [0]
+    ProcFile(path).read()
+    assert reads == [0, 0, 100]
+
+
+@pytest.mark.parametrize("name", ["stat", "meminfo", "loadavg", "self/status", "sys/fs/dentry-state", "cgroups"])
+def test_the_kernel_writes_these_in_one_piece(name: str) -> None:
+    single, whole = ProcFile(f"/proc/{name}", single=True).read(), ProcFile(f"/proc/{name}").read()
+    assert single.count(b"\n") == whole.count(b"\n") > 0

@@ -68,8 +68,8 @@ class OwnCost:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._statm = ProcFile("/proc/self/statm")
-        self._status = ProcFile("/proc/self/status")
+        self._statm = ProcFile("/proc/self/statm", single=True)
+        self._status = ProcFile("/proc/self/status", single=True)
         self._page_kb = resource.getpagesize() // 1024
         self._began = self._usage = resource.getrusage(resource.RUSAGE_SELF)
         # Of the process that reads symbols: part of what recording costs.

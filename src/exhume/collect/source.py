@@ -82,7 +82,7 @@ class StatFile:
     every interrupt for it (fs/proc/stat.c, show_stat)."""
 
     def __init__(self, host: Host) -> None:
-        self._file = ProcFile(host.proc / "stat")
+        self._file = ProcFile(host.proc / "stat", single=True)
         self._tick = -1
         self._content = b""
 

@@ -44,15 +44,17 @@ class ProcFile:
     """A file of /proc or /sys that is read again and again.
 
     The descriptor stays open (opening costs more than reading) and is opened again when the file behind it went
-    away, as files of CPUs, devices and cgroups do.
+    away, as files of CPUs, devices and cgroups do. `single` is for a file that the kernel writes in one piece
+    (fs/seq_file.c, single_open; fs/kernfs/file.c, kernfs_seq_show; sysctls): one read that leaves room is all of it.
     """
 
-    __slots__ = ("_fd", "_size", "path")
+    __slots__ = ("_fd", "_single", "_size", "path")
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, single: bool = False) -> None:
         self.path = os.fspath(path)
         self._fd = -1
         self._size = 4096
+        self._single = single
 
     def read(self) -> bytes:
         """The whole content now. Raises OSError when it can't be read."""
@@ -72,9 +74,9 @@ class ProcFile:
             return None
 
     def _content(self) -> bytes:
-        # Seq files come a buffer at a time (fs/seq_file.c, seq_read_iter): only an empty read is the end.
+        # Other seq files come a buffer at a time (fs/seq_file.c, seq_read_iter): only an empty read is the end.
         content = os.pread(self._fd, self._size, 0)
-        if not content:
+        if not content or (self._single and len(content) < self._size):
             return content
         chunks = [content]
         length = len(content)

@@ -43,7 +43,7 @@ class LegacyCounter:
         self.counts_memory = self.name == MEMORY
         self.tree = CgroupTree(hierarchy.path)
         self._controller = controllers[0] if self.name != MEMORY else MEMORY
-        self._controllers = ProcFile(host.proc / "cgroups")
+        self._controllers = ProcFile(host.proc / "cgroups", single=True)
 
     @property
     def number(self) -> int | None:
@@ -111,7 +111,7 @@ class UnifiedCounter:
     def __init__(self, hierarchy: Hierarchy, *, counts_memory: bool = True) -> None:
         self.hierarchy = hierarchy
         self.counts_memory = counts_memory
-        self._stat = ProcFile(hierarchy.path / "cgroup.stat")
+        self._stat = ProcFile(hierarchy.path / "cgroup.stat", single=True)
 
     def count(self) -> dict[str, DyingCount]:
         """The kernel's counts, by controller."""

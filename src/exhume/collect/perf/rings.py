@@ -171,7 +171,7 @@ class RingSet:
     """Keeps a pair of rings for every CPU that is online."""
 
     def __init__(self, host: Host, rate_hz: int, tracepoints: list[Tracepoint]) -> None:
-        self._online = ProcFile(host.sys / "devices/system/cpu/online")
+        self._online = ProcFile(host.sys / "devices/system/cpu/online", single=True)
         self._rate = rate_hz
         self._tracepoints = tracepoints
         self._fence = load_fence()

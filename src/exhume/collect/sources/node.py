@@ -60,8 +60,12 @@ _STAT_GAUGES = {"running": "procs_running", "blocked": "procs_blocked"}
 
 
 # What is read of the kernel's files besides /proc/stat.
-_FILES = ("vmstat", "meminfo", "loadavg", "slabinfo", "sys/fs/dentry-state", "sys/fs/inode-state")
 _CONNTRACK = "sys/net/netfilter/nf_conntrack_"
+_SINGLE_FILES = (
+    *("meminfo", "loadavg", "sys/fs/dentry-state", "sys/fs/inode-state"),
+    *(f"{_CONNTRACK}{name}" for name in ("count", "max")),
+)
+_FILES = ("vmstat", "slabinfo")
 
 
 class NodeSource:
@@ -72,12 +76,12 @@ class NodeSource:
     def __init__(self, host: Host, stat: StatFile | None = None) -> None:
         self._stat = stat or StatFile(host)
         self._stat.require(self.name)
-        paths = [*_FILES, *(f"{_CONNTRACK}{name}" for name in ("count", "max"))]
-        self._files = {path: ProcFile(host.proc / path) for path in paths}
+        self._files = {path: ProcFile(host.proc / path) for path in _FILES}
+        self._files |= {path: ProcFile(host.proc / path, single=True) for path in _SINGLE_FILES}
         # Init's view where it can be had: the recorder itself may live in a container.
         first = host.proc / "1/mountinfo"
         self._files["mounts"] = ProcFile(first if ProcFile(first).read_or_none() else host.proc / "self/mountinfo")
-        self._pressure = {resource: ProcFile(host.proc / "pressure" / resource) for resource in _PRESSURE}
+        self._pressure = {name: ProcFile(host.proc / "pressure" / name, single=True) for name in _PRESSURE}
         self._vmstat_columns = NamedCounters(_VMSTAT)
         self._meminfo_columns = NamedCounters(_MEMINFO)
         self._differences = Differences()

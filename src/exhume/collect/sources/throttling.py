@@ -143,7 +143,7 @@ class ThrottlingSource:
                 if name in self._limited:
                     self._limited[name].quota = quota or self._limited[name].quota
                 elif quota is not None:
-                    self._limited[name] = _Limited(ProcFile(f"{child}/cpu.stat"), quota)
+                    self._limited[name] = _Limited(ProcFile(f"{child}/cpu.stat", single=True), quota)
                 yield
             for child in children:
                 # A leaf has two links: itself and its name.
@@ -153,7 +153,7 @@ class ThrottlingSource:
 
 def quota_of(directory: str, file: str) -> float | None:
     """What the quota file (`cpu.cfs_quota_us` or `cpu.max`) of a cgroup allows, in cores; None without a limit."""
-    content = ProcFile(f"{directory}/{file}").read_or_none()
+    content = ProcFile(f"{directory}/{file}", single=True).read_or_none()
     limit = parse_cpu_max(content) if content else None
     if limit is None:
         return None
