@@ -1,6 +1,7 @@
 """Starting, watching and stopping what is measured: CPU time and memory as the kernel counts them."""
 
 import atexit
+import contextlib
 import os
 import signal
 import subprocess
@@ -27,7 +28,8 @@ class NotMeasured(BenchError):
 
 @dataclass(slots=True)
 class Watched:
-    """A process that is measured. CPU seconds include its threads and the children that it waited for."""
+    """A process that is measured. CPU seconds include its threads, its children and their children, whether they run
+    or were waited for."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -35,8 +37,14 @@ class Watched:
     rss: list[int] = field(default_factory=list)
 
     def cpu(self) -> float:
-        fields = self._proc("stat").rpartition(") ")[2].split()
-        return sum(int(value) for value in fields[11:15]) / TICKS
+        return sum(self._times()) + sum(_cpu_of_tree(child) for child in _children(self.process.pid))
+
+    def reaped(self) -> float:
+        """CPU seconds of the children that ended and were waited for."""
+        return sum(self._times()[2:])
+
+    def _times(self) -> list[float]:
+        return _times(self._proc("stat"))
 
     def note_rss(self) -> None:
         """Remember the resident memory of this moment, in bytes."""
@@ -68,6 +76,28 @@ class Watched:
             time.sleep(0.05)
         self.process.kill()
         raise BenchError(f"{self.name} did not stop within {seconds:.0f} s of being asked to")
+
+
+def _times(stat: str) -> list[float]:
+    """The user and system time of a process, and those of the children that it waited for (/proc/PID/stat)."""
+    return [int(value) / TICKS for value in stat.rpartition(") ")[2].split()[11:15]]
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, task.read_text().split())
+    return found
+
+
+def _cpu_of_tree(pid: int) -> float:
+    try:
+        own = sum(_times(Path(f"/proc/{pid}/stat").read_text()))
+    except OSError:
+        # It ended: its parent has its time, once it was waited for.
+        return 0.0
+    return own + sum(_cpu_of_tree(child) for child in _children(pid))
 
 
 def start(name: str, command: list[str], output: Path) -> Watched:
