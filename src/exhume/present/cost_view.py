@@ -16,9 +16,10 @@ _REASONS = {
     "stacks": "decodes every stack sample, fork, exec and mapping of the second: grows with the sampling rate, the "
     "cores and the processes that start",
     "symbols": "reads the symbols of programs that were sampled for the first time, in a confined process",
-    "children": "seals each segment into Parquet (once in one to five minutes), reads the inventory, diagnoses",
+    "children": "reads the inventory (after the start, and what changed), seals what a killed recorder left, diagnoses",
     "store": "writes the rows of the second to live files: grows with the tables that have rows, less with the rows",
-    "background": "threads that wait for Docker, containerd, systemd, the sealing process and the page of metrics",
+    "background": "seals each segment into Parquet (once in one to five minutes), brings live files to the disk every "
+    "five seconds, and hands files of programs to the process that reads symbols: the last grows with new programs",
     "loop": "looks for incidents in the rows, counts the recorder's own cost, draws the status",
     "cpu": "reads /proc/stat, /proc/softirqs and /proc/schedstat: the kernel prints a line for each core",
     "node": "reads /proc/vmstat, /proc/meminfo and pressure: some hundred counters, whatever the size of the node",
