@@ -202,11 +202,13 @@ def _causes(episodes: Episodes) -> Iterator[CauseCount]:
 
 def _most_common(episodes: Episodes, column: str, rows: Bools) -> tuple[str, int]:
     """The text that most nodes name, and how many do."""
-    codes, nodes = episodes.codes[column][rows], episodes.node[rows]
-    pairs = np.unique(np.stack([codes, nodes])[:, codes >= 0], axis=1)
-    if not pairs.shape[1]:
+    named = rows & (episodes.codes[column] >= 0)
+    if not named.any():
         return "", 0
-    counts = np.bincount(pairs[0])
+    # A number for each pair of a text and a node.
+    width = int(episodes.node.max()) + 1
+    pairs = np.unique(episodes.codes[column][named] * width + episodes.node[named])
+    counts = np.bincount(pairs // width)
     best = int(counts.argmax())
     return episodes.names[column][best], int(counts[best])
 

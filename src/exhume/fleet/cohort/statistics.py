@@ -132,20 +132,37 @@ def greatest_by_chance(properties: Matrix, labels: Matrix, rounds: int, seed: in
     """The greatest G of all properties for each label (column) in each of so many rounds (row) in which the labels are
     shuffled between nodes, or drawn from others: what the best of all would reach by chance (Westfall and Young
     1993)."""
-    nodes = len(properties)
+    nodes, kinds = labels.shape
     members = properties.sum(axis=0, dtype=np.float64)
     shuffle = draw if draw is not None else (lambda generator: generator.permutation(nodes))
-    rng, kinds = np.random.default_rng(seed), labels.shape[1]
+    rng = np.random.default_rng(seed)
+    # Bits of nodes that are counted, and no product of matrices: the threads of a BLAS spin while they wait for each
+    # other, which takes several times as long where other work has the cores.
+    having, sick_nodes = _bits(properties.T > 0), np.ascontiguousarray(labels.T > 0)
     at_once = max(1, _BATCH // kinds)
     greatest = []
     for begin in range(0, rounds, at_once):
         count = min(at_once, rounds - begin)
-        shuffled = np.concatenate([labels[shuffle(rng)] for _ in range(count)], axis=1)
-        hits = (properties.T @ shuffled).astype(np.float64)
-        sick = shuffled.sum(axis=0, dtype=np.float64)
+        shuffled = np.concatenate([_bits(np.take(sick_nodes, shuffle(rng), axis=1)) for _ in range(count)])
+        hits = np.stack([_counts(having & each) for each in shuffled], axis=1).astype(np.float64)
+        sick = _counts(shuffled).astype(np.float64)
         statistic = g_statistic(hits, members[:, None], sick[None, :], nodes)
         greatest.append(statistic.reshape(len(members), count, kinds).max(axis=0))
     return np.concatenate(greatest)
+
+
+def _bits(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+    """Each row of flags as bits, in words."""
+    packed = np.packbits(flags, axis=1)
+    words = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), np.uint8)
+    words[:, : packed.shape[1]] = packed
+    return words.view(np.uint64)
+
+
+def _counts(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
+    """How many bits are set in each row."""
+    found: npt.NDArray[np.uint32] = np.bitwise_count(bits).sum(axis=1, dtype=np.uint32)
+    return found
 
 
 def adjusted_p(statistic: float, by_chance: Floats) -> float:
