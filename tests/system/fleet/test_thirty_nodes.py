@@ -214,11 +214,13 @@ def resident_kb(pid: int) -> int:
     return int(status.partition("VmRSS:")[2].split()[0])
 
 
-def post_endless(fleet: Fleet, path: str) -> int:
-    """Send 100 MB in pieces, without saying so first; returns the status."""
+def post_endless(fleet: Fleet, path: str, *, chunked: bool) -> int:
+    """Send 100 MB, in chunks without saying so first; returns the status."""
     token = fleet.token("node-15").read_text()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nTransfer-Encoding: chunked\r\n\r\n"
-    piece = b"100000\r\n" + os.urandom(1 << 20) + b"\r\n"
+    framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {100 << 20}"
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n{framing}\r\n\r\n"
+    piece = os.urandom(1 << 20)
+    piece = b"100000\r\n" + piece + b"\r\n" if chunked else piece
     with socket.create_connection(("127.0.0.1", fleet.hub.port), timeout=20) as connection:
         connection.sendall(head.encode())
         try:
@@ -258,8 +260,9 @@ def test_garbage_floods_and_traversing_bundles_change_neither_the_hub_nor_the_re
     assert posted(f"/v1/bundles/{'a' * 16}", traversing()) == 422
     assert posted(f"/v1/bundles/{'b' * 16}", os.urandom(1 << 20)) == 422
     # It may hang up before its answer was read.
-    assert post_endless(fleet, "/v1/batches") in (413, 0)
-    assert post_endless(fleet, f"/v1/bundles/{'c' * 16}") in (413, 0)
+    for path in ("/v1/batches", f"/v1/bundles/{'c' * 16}"):
+        assert post_endless(fleet, path, chunked=False) in (413, 0)
+        assert post_endless(fleet, path, chunked=True) in (411, 0)
     assert resident_kb(fleet.hub.pid) - memory < 40 << 10
     assert not list((fleet.state / "incoming").iterdir())
     time.sleep(1.0)
