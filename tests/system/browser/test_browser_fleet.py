@@ -218,6 +218,20 @@ def test_no_rule_of_access_is_broken_by_a_finished_report(new_page, planted_addr
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
 
 
+def test_on_a_phone_the_answer_is_above_the_nodes_and_leads_to_the_report(new_page, planted_address):
+    page = opened(new_page, planted_address, **LOOKS["phone"])
+    reported(page)
+    answer = page.get_by_test_id("answer")
+    expect(answer).to_contain_text("zombie memcgs by ecs-agent on image ami-0b22 and zone b")
+    expect(answer).to_be_in_viewport()
+    title = page.get_by_role("heading", name="What sets sick nodes apart")
+    expect(title).not_to_be_in_viewport()
+    answer.get_by_role("button").click()
+    expect(title).to_be_in_viewport()
+    page.set_viewport_size({"width": 1440, "height": 900})
+    expect(answer).to_be_hidden()
+
+
 def test_there_is_one_list_of_blind_spots(new_page, planted_address):
     """What the header counts is what the report's panel counts, and both lead to the same list."""
     page = opened(new_page, planted_address)

@@ -8,7 +8,7 @@ import { Header } from "./header";
 import { Incidents } from "./incidents";
 import { fleet, shown, trouble } from "./lake";
 import { NodePart } from "./node";
-import { ReportPart } from "./report";
+import { Answer, ReportPart } from "./report";
 import { Slider } from "./slider";
 import { state } from "./state";
 
@@ -30,6 +30,7 @@ export function App(): JSX.Element {
         {shown.value !== null && (
           <>
             <div class="fleet-main">
+              <Answer />
               <Slider />
               <Controls />
               <Grid />

@@ -59,6 +59,23 @@ export function ReportPart(): JSX.Element {
   );
 }
 
+/** The report's answer in a sentence, which leads to it: on a phone all nodes are between. */
+export function Answer(): JSX.Element | null {
+  const of = report.value;
+  const first = listed(of).at(0);
+  if (of?.state !== "ready" || !first) return null;
+  const what = of.common ? causeTitle(of.common.cause) : "incidents";
+  const who = of.common?.leaker || of.common?.culprit;
+  return (
+    <p class="fleet-answer" data-testid="answer">
+      <button type="button" class="link" onClick={() => document.getElementById("report-title")?.scrollIntoView()}>
+        {what} {who && `by ${who} `}on {conditionsText(first)}
+      </button>
+      : {count(first.sick)} of {plural(first.nodes, "node")}
+    </p>
+  );
+}
+
 function Ready({ of }: { of: FleetReport }): JSX.Element {
   const { utc } = state.value;
   const explained = of.separators.filter((each) => each.explained);
