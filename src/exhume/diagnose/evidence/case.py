@@ -27,6 +27,8 @@ _NAMED_PROCESSES_S = 600.0
 _HELD = 0.5
 # It does nothing else when it is so much: then its turn on a core without idle time counts for twice as much.
 _NOTHING_ELSE, _TURN, _IDLE, _SHORTEST_S = 0.7, 0.5, 0.1, 0.2
+# What a process wants is known after so many seconds.
+_FOLLOWED_S = 2.0
 # However many queue: less of a core slows no one by itself.
 _LEAST_TURN = 0.3
 
@@ -177,17 +179,19 @@ class Case:
         return CoreHold(max(on_one, wandering), part)
 
     def wanted(self, load: Load) -> float:
-        """Cores' worth that the largest owner of a load would spend on it if it never had to wait for a core; 0 where
-        it does other things most of the time, or was not followed."""
+        """Cores' worth that the largest owner of a load would spend on it if it never had to wait for a core, in the
+        time in which it was followed; 0 where it does other things most of the time, or was followed too shortly."""
         samples, owner = self.samples, load.owner
-        if owner is None:
+        rows = self.now("run_delays")
+        rows = rows.where(rows.numbers("pid") == (None if owner is None else owner.pid))
+        if owner is None or not len(rows):
             return 0.0
         own = (samples.pid == owner.pid) & samples.within(self.focus)
         part = samples.time(own & load.mask) / max(samples.time(own), 1.0)
-        rows = self.now("run_delays")
-        rows = rows.where(rows.numbers("pid") == owner.pid)
-        wanted = (rows.total("run_ns") or 0.0) + (rows.total("wait_ns") or 0.0)
-        return part * wanted / max(self.focus.nanos, 1) if part >= _HELD else 0.0
+        # A row has what was counted in the second up to it.
+        seconds = 1.0 + (rows.wall.max() - rows.wall.min()) / NANOS
+        wanted = ((rows.total("run_ns") or 0.0) + (rows.total("wait_ns") or 0.0)) / NANOS
+        return float(part * wanted / seconds) if part >= _HELD and seconds >= _FOLLOWED_S else 0.0
 
     def _held_seconds(self, mask: Mask, share: float, *, by_core: bool, turn: float) -> float:
         """Seconds of the focus in which a core (or all together) gave at least that share, or that part of it where the
