@@ -45,7 +45,7 @@ test: ## the whole gate: linters, then all tests (ARGS="-k ring" is passed to py
 	@tools/run-tests $(ARGS)
 
 # pytest rewrites every module of the tests once: here next to others, or each worker of a fresh clone does it.
-test-collect: $(VENV)/.installed-dev ## import all tests without running any
+test-collect: web $(VENV)/.installed-dev ## import all tests without running any
 	@unset PYTHONDONTWRITEBYTECODE; output=$$($(BIN)/pytest -p no:schemathesis --collect-only -q) || { echo "$$output"; exit 1; }
 
 test-unit: $(VENV)/.installed-dev ## the tests of `make check` (ARGS="-k ring" is passed to pytest)
