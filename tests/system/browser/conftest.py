@@ -29,10 +29,9 @@ expect.set_options(timeout=PATIENCE_S * 1000)
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.needs("chromium"))
-    # One browser and one server for all of them: to start these takes longer than most of the tests.
-    item.add_marker(pytest.mark.xdist_group("browser"))
 
 
+# One browser and one server for all tests of a worker: to start these takes longer than most of the tests.
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     if not (STATIC / "index.html").exists():

@@ -39,7 +39,14 @@ def mark(group: str) -> str:
 
 def test_a_group_is_named_in_the_file_or_next_to_it():
     groups = {path: group_of(path) for path in TESTS.rglob("test_*.py")}
-    assert {name for name in groups.values() if name} == {*LOCKS, "browser", "kernel_log"}
+    browsing = {path.parent.name for path in (TESTS / "system/browser").glob("*/test_*.py")}
+    assert {name for name in groups.values() if name} == {
+        *LOCKS,
+        *(f"browser_{name}" for name in browsing),
+        "kernel_log",
+    }
+    for name in browsing:
+        assert {groups[path] for path in (TESTS / f"system/browser/{name}").glob("test_*.py")} == {f"browser_{name}"}
     assert {groups[path] for path in (TESTS / "system/runtimes").glob("test_*.py")} == {"containers"}
     assert len([path for path, group in groups.items() if group in LOCKS and "system" not in path.parts]) >= 6
     # nspawn containers have no memory cgroups of their own on cgroup v1, the only version that counts whole hosts.

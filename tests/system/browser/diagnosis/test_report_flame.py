@@ -8,7 +8,7 @@ from exhume.present.flame import FlameCaption
 from exhume.present.html.flame import flame_report
 from exhume.store.read.flame_tree import build_tree
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = pytest.mark.xdist_group("browser_diagnosis")
 
 CAPTION = FlameCaption("node", "now", baseline="the time before")
 STACKS = {

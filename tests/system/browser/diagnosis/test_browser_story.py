@@ -9,7 +9,7 @@ from tests.system.browser.canvas import state, wait_for_state
 from tests.system.browser.conftest import drawn
 from tests.system.browser.idle import at_rest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_diagnosis")]
 
 ROLES = ["symptom", "mechanism", "culprit", "root_cause", "remedy"]
 

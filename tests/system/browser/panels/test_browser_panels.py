@@ -18,7 +18,7 @@ from tests.system.browser.odd_recordings import few_seconds_of_long
 
 from exhume.model.clock import MILLIS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_panels")]
 
 
 def test_the_tooltip_of_a_frame(at_incident: Page, incident):

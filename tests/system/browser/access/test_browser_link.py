@@ -8,6 +8,8 @@ import pytest
 from playwright.sync_api import expect
 from tests.system.browser.conftest import drawn, serving, visiting
 
+pytestmark = pytest.mark.xdist_group("browser_access")
+
 TOKEN = "correct-horse-battery-staple"
 
 

@@ -7,7 +7,7 @@ from tests.system.browser.axe import violations
 from tests.system.browser.canvas import box, state, wait_for_state
 from tests.system.browser.conftest import drawn, shown
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_diagnosis")]
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 

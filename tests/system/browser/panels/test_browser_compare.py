@@ -11,7 +11,7 @@ from tests.system.browser.conftest import drawn, serving
 
 from exhume.model.clock import MILLIS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_panels")]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from exhume.model.facts import RecordingFacts
 from exhume.store.write.lock import DirectoryLock
 from exhume.store.write.writer import SegmentWriter
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_timeline")]
 
 
 def test_an_empty_recording_shows_what_is_coming(new_page, served, tmp_path):

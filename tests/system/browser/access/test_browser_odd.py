@@ -11,7 +11,7 @@ from tests.system.browser.odd_recordings import BITE, CPUS, START, odd_node, one
 
 from exhume.model.clock import MILLIS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_access")]
 SPAN = (START // MILLIS, START // MILLIS + 540_000)
 
 

@@ -7,7 +7,7 @@ from tests.system.browser.canvas import wait_for_state
 from tests.system.browser.conftest import drawn
 from tests.system.browser.idle import at_rest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_panels")]
 
 MANY = 5000
 LEAST_FPS = 50

@@ -6,7 +6,7 @@ from tests.present.html.proofs import mixed_proof
 from exhume.model.times import UTC
 from exhume.present.html.reports import verify_report
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = pytest.mark.xdist_group("browser_diagnosis")
 
 
 @pytest.mark.parametrize("width", [1100, 500])

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_access")]
 
 A4_PX = {"width": 718, "height": 1040}
 

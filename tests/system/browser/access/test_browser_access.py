@@ -11,7 +11,7 @@ from tests.system.browser.idle import at_rest
 
 from exhume.model.clock import MILLIS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_access")]
 
 LOOKS = {
     "light": {"color_scheme": "light"},

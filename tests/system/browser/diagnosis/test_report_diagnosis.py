@@ -8,7 +8,7 @@ from exhume.diagnose.engine import diagnose
 from exhume.model.times import UTC
 from exhume.present.html.reports import diagnosis_report
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = pytest.mark.xdist_group("browser_diagnosis")
 
 PATH = ["do_syscall_64", "vfs_read", "zorp_scan_table", "zorp_hash"]
 NASTY = "</script><img src=x onerror=alert(1)>"

@@ -9,7 +9,7 @@ from tests.system.browser.idle import at_rest
 
 from exhume.model.clock import MILLIS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_timeline")]
 
 LAPTOP = {"viewport": {"width": 1440, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}}

@@ -24,7 +24,7 @@ from tests.system.browser.idle import at_rest
 from exhume.model.clock import MILLIS
 from exhume.store.read.recording import Recording
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_timeline")]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from tests.system.browser.idle import at_rest
 
 from exhume.model.clock import MILLIS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_panels")]
 
 
 def ask(page: Page, question: str) -> dict:

@@ -12,7 +12,7 @@ from tests.system.browser.idle import at_rest
 
 from exhume.model.clock import MILLIS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_diagnosis")]
 
 
 def test_keys_work_after_the_mouse_was_in_the_heatmap(at_incident: Page):

@@ -10,7 +10,7 @@ from tests.system.browser.conftest import drawn
 from tests.system.browser.flame import ROW, frame_spot, name_under, open_menu, row_of
 from tests.system.browser.idle import at_rest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_panels")]
 
 # (comm, share of the core, frames); the kernel's are named by the scene.
 STACKS = [

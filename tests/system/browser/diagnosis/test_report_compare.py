@@ -8,7 +8,7 @@ from exhume.fleet.compare import compare
 from exhume.model.inventory import Packages
 from exhume.present.html.compare import compare_report
 
-pytestmark = pytest.mark.needs("chromium")
+pytestmark = pytest.mark.xdist_group("browser_diagnosis")
 
 
 @pytest.mark.parametrize("width", [1200, 390])
