@@ -103,7 +103,7 @@ format: $(VENV)/.installed-dev ## reformat the code and apply automatic fixes
 	@$(BIN)/ruff format .
 
 bench: $(VENV)/.installed-dev ## compare costs with the usual tools, into bench/RESULTS.md (QUICK=1: shorter, not comparable)
-	@tools/system-packages test
+	@tools/system-packages bench
 	@$(BIN)/python -m bench.run $(if $(QUICK),--quick)
 
 soak: $(VENV)/.installed-dev ## record for two hours at a large node's rate: memory, open files and losses into bench/SOAK.md (ARGS="--minutes 10 --idle")

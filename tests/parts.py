@@ -31,6 +31,11 @@ def need(command: str) -> str:
     return path
 
 
+def need_browser() -> str:
+    """Path of Chromium: without its windows, which takes a third of the CPU time, where there is that; skip if none."""
+    return shutil.which("chromium-headless-shell", path=SEARCH_PATH) or need("chromium")
+
+
 def quick() -> bool:
     """Whether this is a run of `make check`, which leaves the thorough variants to `make test`."""
     return settings.get_current_profile_name() == "check"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.unknown_fields import UnknownFieldSet
 from tests.interop.outside_readers import FIREFOX_PROFILER, SPEEDSCOPE, google_profiler, npm_package
-from tests.parts import need
+from tests.parts import need, need_browser
 from tests.system.faults.recorder_process import until
 
 from exhume.interop.firefox import render_firefox
@@ -33,14 +33,14 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.needs("chromium", "npm", "node")
+@pytest.mark.needs("npm", "node")
 def test_speedscope_opens_its_files_and_trace_events(samples, recording, window, tmp_path):
     merged, timed, trace = (tmp_path / name for name in ("merged.json", "cores.json", "trace.json"))
     merged.write_text(render_speedscope(build_tree(recording.profile(window)), "the whole"))
     timed.write_text(render_speedscope_tracks(samples, CORE, window, "by core"))
     cores, events = with_busy(recording.read("cpu", window).sort_by("wall")), recording.events(window)
     trace.write_text("".join(trace_event_parts(samples, CORE, window, cores=cores, events=events, node="n")))
-    program = [sys.executable, "-m", "tests.interop.open_in_speedscope", str(npm_package(SPEEDSCOPE)), need("chromium")]
+    program = [sys.executable, "-m", "tests.interop.open_in_speedscope", str(npm_package(SPEEDSCOPE)), need_browser()]
     files = [str(file) for file in (merged, timed, trace)]
     done = subprocess.run([*program, *files], cwd=ROOT, capture_output=True, text=True, check=True)
     shown = json.loads(done.stdout)

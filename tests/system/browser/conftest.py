@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
-from tests.parts import missing, need
+from tests.parts import missing, need_browser
 from tests.synthetic import synthetic_recording
 from tests.system.browser.idle import PATIENCE_S, at_rest, watch
 
@@ -28,7 +28,7 @@ expect.set_options(timeout=PATIENCE_S * 1000)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    item.add_marker(pytest.mark.needs("chromium"))
+    item.add_marker(pytest.mark.slow)
 
 
 # One browser and one server for all tests of a worker: to start these takes longer than most of the tests.
@@ -38,7 +38,7 @@ def browser() -> Iterator[Browser]:
         missing("the built page (make web)")
     with sync_playwright() as playwright:
         patience = 2 * PATIENCE_S * 1000
-        opened = playwright.chromium.launch(executable_path=need("chromium"), args=ARGUMENTS, timeout=patience)
+        opened = playwright.chromium.launch(executable_path=need_browser(), args=ARGUMENTS, timeout=patience)
         yield opened
         opened.close()
 

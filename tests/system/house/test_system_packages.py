@@ -135,6 +135,17 @@ def test_the_test_vm_has_its_own_requirements(tmp_path: Path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_either_browser_does_for_the_tests_and_benchmarks_take_the_whole(tmp_path: Path):
+    machine = Machine(tmp_path / "bin", user=1000).with_all_but("chromium-headless-shell")
+    assert machine.run("test", CI="true").returncode == 1
+    machine.command("chromium")
+    assert machine.run("test", CI="true").returncode == 0
+    shell_alone = Machine(tmp_path / "other", user=1000).with_all_but()
+    assert shell_alone.run("test", CI="true").returncode == 0
+    done = shell_alone.run("bench", CI="true")
+    assert (done.returncode, listed(done.stderr)) == (1, {"chromium or chromium-browser"})
+
+
 def test_setup_without_python_is_an_error(tmp_path: Path):
     done = Machine(tmp_path / "bin", user=1000).run("setup")
     assert done.returncode == 1
