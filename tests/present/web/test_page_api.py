@@ -389,7 +389,7 @@ def test_a_diagnosis_with_times_to_jump_to(client, incident):
 
 def test_an_incident_has_the_same_diagnosis_in_every_answer(client, recording):
     marked = client.get("/api/incidents").json()["incidents"][0]
-    tracker = client.app.state.api.tracker
+    tracker = client.app.state.api.trackers["this"]
 
     def tracked():
         return client.portal.call(tracker.incident, marked["id"])

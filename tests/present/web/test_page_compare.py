@@ -21,7 +21,7 @@ def client(tmp_path_factory):
     ).write(place / "this")
     Scene(cores=3, seconds=30, wall=at(LATER_S), node="node-2").core(1, 5, 12, user=980).stack(
         1, 5, 12, 0.98, "app", 7, ["libc:main"]
-    ).write(place / "other")
+    ).event(6, "incident", "core 1 was held", cpu=1).write(place / "other")
     source = RecordingSource(place / "this", place / "other")
     with TestClient(create_app(source, Rules(), place), base_url="http://localhost") as opened:
         yield opened
@@ -45,6 +45,16 @@ def test_each_recording_answers_for_itself(client):
     assert header_of(client.get("/api/cores?cells=5"))["cpus"] == [0, 1]
 
 
+def test_each_recording_has_incidents_of_its_own(client):
+    assert client.get("/api/incidents").json() == client.get("/api/incidents?recording=this").json()
+    assert client.get("/api/incidents").json()["incidents"] == []
+    (found,) = client.get("/api/incidents?recording=other").json()["incidents"]
+    assert (found["text"], found["cpus"]) == ("core 1 was held", [1])
+    assert client.get(f"/api/diagnosis?incident={found['id']}").status_code == 404
+    diagnosis = client.get(f"/api/diagnosis?incident={found['id']}&recording=other").json()
+    assert diagnosis["node"] == "node-2"
+
+
 def test_a_difference_has_both_recordings(client):
     since = at(5) // MILLIS
     base = (at(LATER_S) + 5 * NANOS) // MILLIS
@@ -61,7 +71,12 @@ def test_a_difference_has_both_recordings(client):
 
 def test_without_a_second_recording_it_is_refused(alone):
     assert not alone.get("/api/recording").json()["compared"]
-    for path in ("recording?recording=other", "cores?recording=other", "flame?baseline=other"):
+    for path in (
+        "recording?recording=other",
+        "incidents?recording=other",
+        "cores?recording=other",
+        "flame?baseline=other",
+    ):
         answer = alone.get(f"/api/{path}")
         assert answer.status_code == 404
         assert "--compare-with" in answer.json()["detail"]

@@ -1,18 +1,24 @@
 /** Another recording, or another time of this one, below the cores: on the same axis, moved so that both fit. */
 import type { JSX } from "preact";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { announce } from "../a11y";
 import { api, NO_FILTERS, type Which } from "../api";
 import { day, duration, range, time } from "../format";
 import { Placeholder, useResource } from "../resource";
 import { change, extent, measured, otherRecording, pointedAt, recording, shift, state, view } from "../state";
 import { theme } from "../theme";
-import type { Span } from "../types";
+import type { Incident, Span } from "../types";
 import { momentAt } from "./axis";
 import { heightOf, rowsFor, valueText, worstCells } from "./heat";
 import { drawHeat, pictureOf } from "./heatdraw";
+import { IncidentMarks } from "./incidents";
 import { Lane } from "./lane";
 import { plotWidth, tallest, useCells } from "./plot";
+import { drawSlices } from "./slices/draw";
+import { useSlicesOf } from "./slices/view";
+
+/** Causes of the other recording arrive as the background diagnosis finds them. */
+const WAITING_MS = 2_000;
 
 export function CompareLanes(): JSX.Element {
   return (
@@ -50,9 +56,37 @@ function OtherRecording(): JSX.Element | null {
           from their starts
         </button>
       </p>
+      <OtherIncidents over={{ since: shown.since + by, until: shown.until + by }} />
       <Cores which="other" by={by} whole={{ since: other.since, until: other.until }} onMove={move} />
     </Lane>
   );
+}
+
+/** The incidents of the other recording. A click puts one below the selection, or below the middle of the view. */
+function OtherIncidents({ over }: { over: Span }): JSX.Element {
+  const [attempt, setAttempt] = useState(0);
+  const read = useResource(`other incidents ${attempt}`, (signal) => api.incidents(signal, "other"));
+  const waits = read.value?.some((each) => each.state === "waiting") ?? false;
+  useEffect(() => {
+    if (!waits || read.loading) return undefined;
+    const timer = window.setTimeout(() => setAttempt((before) => before + 1), WAITING_MS);
+    return () => window.clearTimeout(timer);
+  }, [waits, read.loading]);
+  return (
+    <IncidentMarks
+      of={read.value ?? []}
+      over={over}
+      known={read.value !== null}
+      keys=""
+      testId="incidents-other"
+      onOpen={bringBelow}
+    />
+  );
+}
+
+function bringBelow(incident: Incident): void {
+  const shown = view.peek();
+  if (shown) move(incident.since - (state.peek().s0 ?? (shown.since + shown.until) / 2));
 }
 
 function moved(by: number): string {
@@ -96,11 +130,16 @@ function Cores(props: { which: Which; by: number; whole: Span; onMove?: (by: num
   const grid = read.value;
   const rows = useMemo(() => rowsFor(grid?.cpus ?? [], { tallest: tallest.value / 2 }), [grid, tallest.value]);
   const picture = useMemo(() => grid && pictureOf(grid, rows, look, "heat"), [grid, rows, look]);
+  const slices = useSlicesOf(there, whole, every).value;
+  const { marked } = state.value;
   useEffect(() => {
     if (!canvas.current || !there) return;
     const pictures = picture ? [picture] : [];
     drawHeat(canvas.current, { width, rows, view: there, whole, look, pictures, paint: null });
-  }, [there?.since, there?.until, width, rows, look, picture]);
+    if (slices) drawSlices(canvas.current, { rows, view: there, look, slices, marked });
+    // For tests: what the rows show.
+    canvas.current.dataset.slices = slices ? `${slices.since} ${slices.until}` : "";
+  }, [there?.since, there?.until, width, rows, look, picture, slices, marked]);
   const perPixel = shown && width > 0 ? (shown.until - shown.since) / width : 0;
   const [worst] = grid && there ? worstCells(grid, there, 1) : [];
   const worstText = worst?.value ? `; the worst: core ${worst.cpu}, ${valueText(worst)}` : "";

@@ -5,7 +5,7 @@ import { formatCores } from "../cpulist";
 import { percent, plural, stamp } from "../format";
 import { incidents, incidentsKnown } from "../live";
 import { extent, recording, state, view } from "../state";
-import type { Incident } from "../types";
+import type { Incident, Span } from "../types";
 import { clusters, mostSevere, MARK_PX, markStyle } from "./clusters";
 import { Lane } from "./lane";
 import { incidentLabel, openIncident } from "./navigation";
@@ -17,50 +17,73 @@ const LABEL_PX = 60;
 export function IncidentLane(): JSX.Element | null {
   const shown = view.value;
   if (!shown) return null;
-  const { s0, utc } = state.value;
   const all = incidents.value;
+  return (
+    <Lane name="incidents" title="incidents" aside={all.length > 0 ? `${all.length} marked` : null}>
+      <IncidentMarks
+        of={all}
+        over={shown}
+        known={incidentsKnown.value}
+        keys=" (keys p and n)"
+        testId="incidents"
+        onOpen={openIncident}
+      />
+    </Lane>
+  );
+}
+
+/** A row of marks over a span of time, those that are too close as one. */
+export function IncidentMarks(props: {
+  of: Incident[];
+  over: Span;
+  known: boolean;
+  keys: string;
+  testId: string;
+  onOpen: (incident: Incident) => void;
+}): JSX.Element {
+  const { of: all, over: shown, known, keys, testId, onOpen } = props;
+  const { s0, utc } = state.value;
   const seen = all.filter((each) => each.until > shown.since && each.since < shown.until);
   const placed = seen.map((item) => ({ x: Math.max(0, placeOf(item.since, shown)), item }));
   const before = all.filter((each) => each.until <= shown.since).length;
   const after = all.filter((each) => each.since >= shown.until).length;
   return (
-    <Lane name="incidents" title="incidents" aside={all.length > 0 ? `${all.length} marked` : null}>
-      <div class="marks" data-testid="incidents" onKeyDown={moveFocus}>
-        {all.length === 0 && incidentsKnown.value && <span class="lane-empty">none marked so far</span>}
-        {all.length > 0 && seen.length === 0 && (
-          <span class="lane-empty">
-            none in view{before > 0 && `, ${before} before`}
-            {after > 0 && `, ${after} after`} (keys p and n)
-          </span>
-        )}
-        {clusters(placed, plotWidth.value, MARK_PX).map((cluster, place) => {
-          const { items, room, left } = cluster;
-          const worst = mostSevere(items);
-          const prefix = items.length > 1 ? `${plural(items.length, "incident")}, the worst: ` : "";
-          const open = s0 !== null && items.some((each) => each.since === s0);
-          return (
-            <button
-              type="button"
-              key={worst.id}
-              // One stop of the Tab key for all of them; arrows go on.
-              tabIndex={place === 0 ? 0 : -1}
-              class={`mark incident ${worst.severity ?? "waiting"} ${open ? "open" : ""} ${left ? "left" : ""}`}
-              style={markStyle(cluster, plotWidth.value)}
-              title={`${prefix}${incidentLabel(worst)}${worst.summary ? `\n${worst.summary}` : ""}`}
-              onClick={() => openIncident(worst)}
-            >
-              <i aria-hidden="true">▲</i>
-              {room > LABEL_PX && <span class="label">{label(worst, items.length, utc)}</span>}
-              <VisuallyHidden>
-                {" "}
-                {prefix}
-                {incidentLabel(worst)}
-              </VisuallyHidden>
-            </button>
-          );
-        })}
-      </div>
-    </Lane>
+    <div class="marks" data-testid={testId} onKeyDown={moveFocus}>
+      {all.length === 0 && known && <span class="lane-empty">none marked so far</span>}
+      {all.length > 0 && seen.length === 0 && (
+        <span class="lane-empty">
+          none in view{before > 0 && `, ${before} before`}
+          {after > 0 && `, ${after} after`}
+          {keys}
+        </span>
+      )}
+      {clusters(placed, plotWidth.value, MARK_PX).map((cluster, place) => {
+        const { items, room, left } = cluster;
+        const worst = mostSevere(items);
+        const prefix = items.length > 1 ? `${plural(items.length, "incident")}, the worst: ` : "";
+        const open = s0 !== null && items.some((each) => each.since === s0);
+        return (
+          <button
+            type="button"
+            key={worst.id}
+            // One stop of the Tab key for all of them; arrows go on.
+            tabIndex={place === 0 ? 0 : -1}
+            class={`mark incident ${worst.severity ?? "waiting"} ${open ? "open" : ""} ${left ? "left" : ""}`}
+            style={markStyle(cluster, plotWidth.value)}
+            title={`${prefix}${incidentLabel(worst)}${worst.summary ? `\n${worst.summary}` : ""}`}
+            onClick={() => onOpen(worst)}
+          >
+            <i aria-hidden="true">▲</i>
+            {room > LABEL_PX && <span class="label">{label(worst, items.length, utc)}</span>}
+            <VisuallyHidden>
+              {" "}
+              {prefix}
+              {incidentLabel(worst)}
+            </VisuallyHidden>
+          </button>
+        );
+      })}
+    </div>
   );
 }
 

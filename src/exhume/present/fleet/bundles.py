@@ -132,7 +132,7 @@ class IncidentPages:
     def _page(self, unpacked: Unpacked) -> _Opened:
         api = Api(BundlePool(self._pool, unpacked.directory))
         router = Router(api.routes(self._files))
-        return _Opened(unpacked, api, router, asyncio.create_task(api.tracker.run()))
+        return _Opened(unpacked, api, router, asyncio.create_task(api.trackers["this"].run()))
 
 
 def _unpack(path: str, fetched: bool) -> Unpacked:

@@ -77,7 +77,7 @@ ENDPOINTS = (
         "events.marks",
     ),
     Endpoint(
-        "incidents", p.QueryParams, schemas.IncidentsShape, "The incidents that the recorder marked, with causes."
+        "incidents", p.RecordingParams, schemas.IncidentsShape, "The incidents that the recorder marked, with causes."
     ),
     Endpoint(
         "flame",
@@ -170,10 +170,17 @@ class EndpointApi:
 class Api(EndpointApi):
     """The endpoints of a recording that the server answers itself."""
 
-    def __init__(self, pool: JobPool) -> None:
+    def __init__(self, pool: JobPool, compared: bool = False) -> None:
         super().__init__(pool)
-        self.tracker = IncidentTracker(pool)
+        served: tuple[p.Which, ...] = ("this", "other") if compared else ("this",)
+        self.trackers = {which: IncidentTracker(pool, which) for which in served}
         self.status = LiveStatus(pool)
+
+    def tracker(self, params: p.RecordingParams) -> IncidentTracker:
+        """Raises Refusal where there is no such recording."""
+        if params.recording not in self.trackers:
+            raise p.Refusal(404, p.NOT_COMPARED)
+        return self.trackers[params.recording]
 
     def routes(self, files: "PageFiles") -> list[BaseRoute]:
         """Everything below the address of a recording."""
@@ -187,16 +194,17 @@ class Api(EndpointApi):
             Mount("/", files),
         ]
 
-    async def incidents(self, request: Request, params: p.QueryParams) -> Response:
-        return JSONResponse({"incidents": [shape for shape, _ in await self.tracker.incidents()]})
+    async def incidents(self, request: Request, params: p.RecordingParams) -> Response:
+        return JSONResponse({"incidents": [shape for shape, _ in await self.tracker(params).incidents()]})
 
     async def diagnosis(self, request: Request, params: p.DiagnosisParams) -> Response:
         if params.incident is None:
             return await self.pool.respond(request, "diagnosis.diagnosis", params)
-        incident = await self.tracker.incident(params.incident)
+        tracker = self.tracker(params)
+        incident = await tracker.incident(params.incident)
         if incident is None:
             raise p.Refusal(404, "no incident of that id is marked in this recording")
-        kept = self.tracker.diagnosis(incident[0])
+        kept = tracker.diagnosis(incident[0])
         if kept is not None:
             return Response(kept, media_type=JSON)
         return await self.pool.respond(request, "diagnosis.incident", incident[1])
@@ -237,17 +245,19 @@ def create_app(
     pool: JobPool | None = None,
 ) -> Starlette:
     """The application for one recording; its jobs run in threads unless there is a pool."""
-    api = Api(pool or ThreadPool(source))
+    api = Api(pool or ThreadPool(source), isinstance(source, RecordingSource) and source.compared is not None)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         api.pool.start()
-        tracking = asyncio.create_task(api.tracker.run())
+        tracking = [asyncio.create_task(tracker.run()) for tracker in api.trackers.values()]
         yield
-        tracking.cancel()
+        for task in tracking:
+            task.cancel()
         api.pool.stop()
-        with suppress(asyncio.CancelledError, ExhumeError):
-            await tracking
+        for task in tracking:
+            with suppress(asyncio.CancelledError, ExhumeError):
+                await task
 
     app = Starlette(
         routes=api.routes(PageFiles(static)),

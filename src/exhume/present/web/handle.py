@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.errors import RecordingError
 from exhume.model.tables import INCIDENT
-from exhume.present.web.params import CpusParams, FilterParams, Refusal
+from exhume.present.web.params import NOT_COMPARED, CpusParams, FilterParams, Refusal
 from exhume.procfs.cpulist import parse_cpulist
 from exhume.store.format.names import SegmentName
 from exhume.store.format.schema import UnreadableFile
@@ -113,7 +113,7 @@ class RecordingHandle:
     def other(self) -> "RecordingHandle":
         """The recording to compare with. Raises Refusal where there is none."""
         if self._other is None:
-            raise Refusal(404, "there is no second recording: start the server with exhume serve --compare-with DIR")
+            raise Refusal(404, NOT_COMPARED)
         return self._other
 
     def span(self) -> Window:

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.requests import Request
 
-from exhume.present.web.params import FilesParams, MomentParams, QueryParams
+from exhume.present.web.params import FilesParams, MomentParams, QueryParams, RecordingParams, Which
 from exhume.present.web.pool import Cancelled, Job, JobPool
 from exhume.present.web.schemas import IncidentShape, Reply
 
@@ -68,24 +68,26 @@ class LiveStatus:
 
 
 class IncidentTracker:
-    """Diagnoses incidents in the background, the newest first, before a client asks for them."""
+    """Diagnoses incidents of a recording in the background, the newest first, before a client asks for them."""
 
-    def __init__(self, pool: JobPool) -> None:
+    def __init__(self, pool: JobPool, which: Which = "this") -> None:
         self._pool = pool
+        self._recording = RecordingParams(recording=which)
         #: By incident id: the number of marks that were diagnosed, and the result.
         self._explained: dict[str, tuple[int, Mapping[str, Any]]] = {}
         self._bodies: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
 
     async def run(self) -> None:
-        """Look for new incidents, and for damaged files of new segments, until cancelled."""
+        """Look for new incidents until cancelled, and in the served recording for damaged files of new segments."""
         await asyncio.sleep(FIRST_LOOK_S)
-        checked, more = "", True
+        checked, more = "", False
         while True:
             for shape, moment in reversed(await self._incidents(self._pool.submit_background)):
                 if shape["state"] == "waiting":
                     await self._explain(shape, moment)
-            found = await self._pool.submit_background("recording.check_files", FilesParams(after=checked)).result
-            checked, more = (checked, False) if isinstance(found, Reply) else found
+            if self._recording.recording == "this":
+                found = await self._pool.submit_background("recording.check_files", FilesParams(after=checked)).result
+                checked, more = (checked, False) if isinstance(found, Reply) else found
             await asyncio.sleep(0.1 if more else LOOK_EVERY_S)
 
     async def incidents(self) -> list[tuple[IncidentShape, MomentParams]]:
@@ -94,7 +96,7 @@ class IncidentTracker:
         return await self._incidents(self._pool.submit)
 
     async def _incidents(self, submit: Callable[[str, QueryParams], Job]) -> list[tuple[IncidentShape, MomentParams]]:
-        found = await submit("diagnosis.incidents", QueryParams()).result
+        found = await submit("diagnosis.incidents", self._recording).result
         if isinstance(found, Reply):
             return []
         for shape, _ in found:

@@ -20,6 +20,7 @@ MAX_EVENTS = 5000
 #: The longest time whose samples are sent one by one.
 MAX_SLICES_MS = 30_000
 MAX_PROCESSES = 10_000
+NOT_COMPARED = "there is no second recording: start the server with exhume serve --compare-with DIR"
 # Requests about more than this read much, and queue apart from the others.
 LONG_MS = 300_000
 #: The default of a parameter that has none.
@@ -281,7 +282,7 @@ class ProgressParams(QueryParams):
     requests: str = param("", high=1000, about="names, separated by commas, that requests have in X-Exhume-Request")
 
 
-class MomentParams(QueryParams):
+class MomentParams(RecordingParams):
     """Of the internal job that diagnoses one incident: wall nanoseconds."""
 
     since: int

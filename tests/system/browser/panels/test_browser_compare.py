@@ -71,3 +71,22 @@ def test_another_time_is_below_the_selection(new_page, address, incident):
     drawn(page)
     expect(page.get_by_test_id("compared-time")).to_contain_text("1 m earlier")
     expect(page.get_by_test_id("cores-this")).to_have_attribute("data-drawn", "true")
+
+
+def test_incidents_and_slices_of_the_second_recording_are_below_it(new_page, both, other, incident):
+    there = other.incident.since // MILLIS
+    page: Page = new_page(f"{both}#since={there - 20_000}&until={there + 20_000}&shift=0")
+    drawn(page)
+    mark = page.get_by_test_id("incidents-other").get_by_role("button")
+    expect(mark).to_have_count(1)
+    # Its cause arrives from the background diagnosis, as that of the first recording does.
+    expect(mark).to_contain_text("zombie", timeout=60_000)
+    since, until = incident.since // MILLIS, incident.until // MILLIS
+    before = there - since - 3000
+    page.goto(f"{both}#since={since}&until={since + 5000}&s0={since}&s1={until}&shift={before}")
+    lane = page.get_by_test_id("cores-other")
+    expect(lane).to_have_attribute("data-slices", re.compile(r"\d+ \d+"))
+    mark.click()
+    page.wait_for_function("before => !location.hash.includes(before)", arg=f"shift={before}")
+    # Now it is below the selection; marks are of whole seconds.
+    assert abs(int(state(page)["shift"]) - (there - since)) <= 1500

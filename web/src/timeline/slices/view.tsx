@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useMemo, useRef } from "preact/hooks";
 import { announce, TableInstead } from "../../a11y";
-import { api, NO_FILTERS } from "../../api";
+import { api, NO_FILTERS, type Scope } from "../../api";
 import { formatCores, printCpus } from "../../cpulist";
 import { count, duration, number, range } from "../../format";
 import { useResource, type Resource } from "../../resource";
@@ -18,13 +18,17 @@ const MOST = 20;
 
 /** The slices of the view; empty while rows show the measure. */
 export function useSlices(): Resource<Slices> {
+  const { cores } = state.value;
+  return useSlicesOf(view.value, extent.value, { cpus: cores ? printCpus(cores) : "", filters: filters.value });
+}
+
+/** The slices of a span of a recording that reaches over `whole`; empty as long as rows show the measure. */
+export function useSlicesOf(shown: Span | null, whole: Span | null, of: Omit<Scope, keyof Span>): Resource<Slices> {
   const before = useRef<Span | null>(null);
   const answered = useRef(false);
-  const [shown, whole] = [view.value, extent.value];
   const plan = shown && whole && state.value.slices && isShort(shown) ? planSlices(shown, whole, before.current) : null;
   before.current = plan;
-  const { cores } = state.value;
-  const scope = plan && { ...plan, cpus: cores ? printCpus(cores) : "", filters: filters.value };
+  const scope = plan && { ...plan, ...of };
   const read = useResource(
     scope && JSON.stringify(scope),
     (signal) => api.slices(scope as NonNullable<typeof scope>, signal),

@@ -9,7 +9,7 @@ from exhume.model.clock import MILLIS, Window
 from exhume.model.finding import Diagnosis
 from exhume.present.diagnosis_view import diagnosis_json
 from exhume.present.web.handle import RecordingHandle, ms
-from exhume.present.web.params import DiagnosisParams, MomentParams, QueryParams, Refusal
+from exhume.present.web.params import DiagnosisParams, MomentParams, RecordingParams, Refusal
 from exhume.present.web.schemas import IncidentShape, Reply, json_reply
 from exhume.store.read.cached import CachedRecording
 
@@ -54,7 +54,7 @@ def incident(handle: RecordingHandle, params: MomentParams) -> Reply:
     return Reply(found[1])
 
 
-def incidents(handle: RecordingHandle, params: QueryParams) -> list[tuple[IncidentShape, MomentParams]]:
+def incidents(handle: RecordingHandle, params: RecordingParams) -> list[tuple[IncidentShape, MomentParams]]:
     """The incidents that the recorder marked, in order, each with the parameters of its diagnosis."""
     found: list[tuple[IncidentShape, MomentParams]] = []
     for moment in moments_of(handle.marks()):
@@ -75,8 +75,8 @@ def incidents(handle: RecordingHandle, params: QueryParams) -> list[tuple[Incide
             "summary": None,
         }
         window = moment.window
-        moment_params = MomentParams(since=window.since, until=window.until, at=moment.at, trigger=moment.trigger)
-        found.append((shape, moment_params))
+        times = {"since": window.since, "until": window.until, "at": moment.at}
+        found.append((shape, MomentParams(**times, trigger=moment.trigger, recording=params.recording)))
     return found
 
 
