@@ -9,6 +9,7 @@ import { StickyPane } from "./layout";
 import { Notices } from "./notices";
 import { PanelHost } from "./panels/host";
 import { extent } from "./state";
+import { TerminalDialog } from "./terminal";
 import { Timeline } from "./timeline/timeline";
 
 export function App(): JSX.Element {
@@ -29,6 +30,7 @@ export function App(): JSX.Element {
         )}
       </main>
       <CausePageDialog />
+      <TerminalDialog />
       <LiveRegion />
       <KeyboardHelp>
         <p class="muted">

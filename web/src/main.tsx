@@ -18,6 +18,7 @@ import { startLayout } from "./layout";
 import { startLive } from "./live";
 import { startPrint } from "./print";
 import { startAddress } from "./state";
+import { startDrop } from "./terminal";
 import { startTheme } from "./theme";
 
 startTheme();
@@ -26,6 +27,7 @@ startKeyboard();
 startLive();
 startPrint();
 startLayout();
+startDrop();
 
 const place = document.getElementById("page");
 if (!place) throw new Error("the page has no place to draw in");

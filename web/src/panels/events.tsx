@@ -9,6 +9,7 @@ import { queryString } from "../http";
 import { useShortcuts } from "../keyboard";
 import { Placeholder, useResource } from "../resource";
 import { change, moveView, state } from "../state";
+import { startNote } from "../terminal";
 import { GLYPHS } from "../timeline/clusters";
 import type { Events, NodeEvent } from "../types";
 import { coresOf, foldEvents, type EventFold } from "./event-folds";
@@ -219,6 +220,9 @@ function EventsTools(): JSX.Element {
       />
       <button type="button" aria-pressed={fold} onClick={toggleFolds} title="fold repeats (e)" data-testid="fold">
         fold repeats
+      </button>
+      <button type="button" onClick={startNote} title="a note on the selected moment (m)">
+        add a note
       </button>
     </>
   );
