@@ -36,8 +36,8 @@ def test_it_fits_the_terminal(found: FleetReport, width: int):
 def test_a_long_attribute_keeps_its_value(found: FleetReport):
     assert found.separators
     long = replace(found.separators[0], conditions=(Condition("sysctl." + "x" * 80, "128"),))
-    told = replace(found, separators=(found.separators[0], long))
-    lines = [line.plain for line in fleet_lines(told, UTC, 80)]
+    changed = replace(found, separators=(found.separators[0], long))
+    lines = [line.plain for line in fleet_lines(changed, UTC, 80)]
     assert any("sysctl." in line and "x 128 " in line for line in lines)
     assert [line for line in lines if len(line) > 80] == []
 
