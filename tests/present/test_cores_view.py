@@ -154,6 +154,12 @@ def test_the_legend_has_the_length_of_a_cell(nanos, says):
     assert drawn(shown).splitlines()[-2].endswith(says)
 
 
+def test_the_legend_explains_the_number_behind_rows_of_several_cores():
+    several = drawn(grid([[100]] * 96), coloured=True, height=24, width=160)
+    assert "worst core of the row" in several
+    assert "worst core of the row" not in drawn(grid([[100]] * 4), coloured=True, height=24, width=160)
+
+
 def test_a_terminal_without_colours_gets_no_escapes():
     output = io.StringIO()
     terminal = Console(file=output, force_terminal=True, color_system="truecolor", no_color=True, width=100, height=40)

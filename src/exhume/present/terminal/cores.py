@@ -60,10 +60,12 @@ def draw_cores(
     stretch = max(1, min(WIDEST_CELL, (terminal.width - GUTTER - 4) // max(1, grid.cells)))
     print_lines(terminal, fitted(terminal, Text(heading, strong)))
     terminal.print(_axis(grid, stretch, zone))
-    print_lines(terminal, _body(terminal, grid, stretch, coloured))
+    rows, halves = _rows(terminal, grid, coloured)
+    print_lines(terminal, _body(grid, rows, stretch, coloured=coloured, halves=halves))
     if marks:
         terminal.print(_mark_row(grid, marks, stretch, strong))
-    print_lines(terminal, fitted(terminal, _legend(grid, bool(marks), coloured)))
+    pooled = any(len(row.cpus) > 1 for row in rows)
+    print_lines(terminal, fitted(terminal, _legend(grid, marked=bool(marks), pooled=pooled, coloured=coloured)))
     print_lines(terminal, fitted(terminal, Text(worst_line(worst, zone), strong)))
 
 
@@ -77,13 +79,17 @@ def worst_line(worst: Worst | None, zone: tzinfo | None) -> str:
     return f"worst: {when} core {worst.cpu} {what} ({BY_NAME[worst.state].meaning})"
 
 
-def _body(terminal: Console, grid: CoreGrid, stretch: int, coloured: bool) -> Iterator[Text]:
-    """The rows: with colours two share a line, as the halves of its characters, where there are more than lines."""
+def _rows(terminal: Console, grid: CoreGrid, coloured: bool) -> tuple[list[CoreRow], bool]:
+    """The rows, and whether two share a line: with colours, where there are more than lines."""
     lines = terminal.height - AROUND if terminal.is_terminal else len(grid.cpus)
     if coloured:
         lines = max(8, terminal.height - AROUND)
     halves = coloured and len(grid.cpus) > lines
-    rows = pooled_rows(grid, lines * 2 if halves else lines)
+    return pooled_rows(grid, lines * 2 if halves else lines), halves
+
+
+def _body(grid: CoreGrid, rows: list[CoreRow], stretch: int, *, coloured: bool, halves: bool) -> Iterator[Text]:
+    """A line for each row, or for two as the halves of its characters; of several cores with the worst one behind."""
     for first in range(0, len(rows), 2 if halves else 1):
         upper, lower = rows[first], rows[first + 1] if halves and first + 1 < len(rows) else None
         worst = upper if lower is None or upper.rank >= lower.rank else lower
@@ -148,7 +154,7 @@ def _mark_row(grid: CoreGrid, marks: Sequence[EventView], stretch: int, strong: 
     return Text(f"{'log':>{GUTTER - 1}} ", QUIET).append("".join(line).rstrip(), strong)
 
 
-def _legend(grid: CoreGrid, marked: bool, coloured: bool) -> Text:
+def _legend(grid: CoreGrid, *, marked: bool, pooled: bool, coloured: bool) -> Text:
     text = Text(" " * GUTTER)
     if coloured:
         states = _SEVERAL_STATES.get(grid.measure) or (grid.measure,)
@@ -165,5 +171,7 @@ def _legend(grid: CoreGrid, marked: bool, coloured: bool) -> Text:
         text.append(f"{scale}  / not recorded  ", QUIET)
     if marked:
         text.append("◆ kernel log: warning or worse (· routine)  ", QUIET)
+    if pooled:
+        text.append("number at the right: worst core of the row  ", QUIET)
     text.append(f"cell {duration(round(grid.cell_nanos))}", QUIET)
     return text
