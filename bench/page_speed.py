@@ -27,6 +27,8 @@ QUESTIONS = 10
 LOOK_S, NO_LOOK_S = (1.0, 3.0), (0.0, 0.0)
 HOUR_MS = 3_600_000
 DRAWN = "() => document.querySelector('[data-testid=heatmap]')?.dataset.drawn === 'true'"
+# The verdict and the incidents.
+CARD = "() => document.querySelector('[data-testid=landing] .badge') !== null"
 # From the selection until its frames are on the screen.
 SELECT = """async hash => {
     const began = performance.now();
@@ -73,7 +75,7 @@ def measure(work: Path, quick: bool) -> Section:
     with sync_playwright() as playwright:
         browser = chromium(playwright)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
-        starts, views = zip(*(_first_view(data, page) for _ in range(rounds)), strict=True)
+        starts, views, cards = zip(*(_first_view(data, page) for _ in range(rounds)), strict=True)
         answered = [_first_answer(data) for _ in range(rounds)]
         with exhume_server(data.directory) as served:
             page.goto(served.address)
@@ -96,7 +98,8 @@ def measure(work: Path, quick: bool) -> Section:
         f"""
         Chromium, without a graphics card, on the same machine as the server, over a synthetic recording of
         {CORES} cores and {data.hours:g} hours. First view: from starting the server until the heatmap of
-        everything is drawn, the browser being open. A selection: from the click until its flame graph is on the
+        everything is drawn, the browser being open. The landing card: until the state of the node and its incidents
+        are above it. A selection: from the click until its flame graph is on the
         screen. Who ran: from the change of the view to other {WINDOW_S} seconds until every core's slices are on the
         screen. Panning and zooming: the time between two frames while keys pan and zoom the view of everything.
         {PEOPLE} people: each asks {QUESTIONS} questions at random ({len(KINDS)} kinds: heatmaps of the whole, of
@@ -105,12 +108,14 @@ def measure(work: Path, quick: bool) -> Section:
         In the first form each looks at an answer for one to three seconds; in the harsh form there is no pause: the
         next question follows the answer at once, from all {PEOPLE}. Any answer but 200 fails the run. Memory is what
         the server and its workers hold after the harsh form, shared pages counted once. Bounds are held against the
-        median of {rounds} for starts, the first view and the hour, against the 95th percentile for the rest.
+        median of {rounds} for starts, the first view, the landing card and the hour, against the 95th percentile for
+        the rest.
         """,
         [
             Row("the server's start to its first answer, the page", median(starts), "s", 0.4, 0.25),
             Row("the server's start to its first answer about the recording", median(answered), "s", 0.6, 0.4),
             Row("first view, with the server's start", median(views), "s", 1.5),
+            Row("landing card drawn, with the server's start", median(cards), "s", 1.2, 0.7),
             Row("pan and zoom, a frame, 95th percentile", p95(frames), "ms", 50.0, digits=1),
             Row("the same, median", median(frames), "ms", digits=1),
             Row(f"{WINDOW_S} s x 1 core selected to drawn, 95th percentile", p95(five), "ms", 300.0, digits=0),
@@ -142,8 +147,8 @@ def chromium(playwright: Playwright) -> Browser:
         raise BenchError(f"chromium can't be started: {error.message.splitlines()[0]}") from None
 
 
-def _first_view(data: Synthetic, page: Page) -> tuple[float, float]:
-    """Seconds until the server answers, and until its page shows the recording."""
+def _first_view(data: Synthetic, page: Page) -> tuple[float, float, float]:
+    """Seconds until the server answers, until its page shows the recording, and until the answer is above it."""
     page.goto("about:blank")
     began = time.perf_counter()
     with exhume_server(data.directory) as served:
@@ -152,8 +157,10 @@ def _first_view(data: Synthetic, page: Page) -> tuple[float, float]:
         page.goto(served.address, wait_until="commit")
         page.wait_for_function(DRAWN)
         shown = time.perf_counter() - began
+        page.wait_for_function(CARD)
+        answered = time.perf_counter() - began
         page.goto("about:blank")
-    return started, shown
+    return started, shown, answered
 
 
 def memory_mb(server: int) -> float:

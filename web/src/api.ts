@@ -124,8 +124,8 @@ export const api = {
     return (await json<{ marks: Mark[] }>(`marks${queryString({ ...scoped(scope), cells })}`, signal)).marks;
   },
 
-  async incidents(signal?: AbortSignal, of: Which = "this"): Promise<Incident[]> {
-    return (await json<{ incidents: Incident[] }>(`incidents${queryString({ recording: of })}`, signal)).incidents;
+  async incidents(signal?: AbortSignal, recording?: Which): Promise<Incident[]> {
+    return (await json<{ incidents: Incident[] }>(`incidents${queryString({ recording })}`, signal)).incidents;
   },
 
   flame: (scope: FlameScope, signal?: AbortSignal): Promise<Flame> => json(`flame${flameQuery(scope)}`, signal),

@@ -3,7 +3,7 @@
  * readers.
  */
 import type { JSX } from "preact";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { isFiltered } from "../address";
 import { api } from "../api";
 import { formatCores } from "../cpulist";
@@ -77,7 +77,8 @@ export function Heatmap(): JSX.Element | null {
   );
   const { marked } = state.value;
 
-  useEffect(() => {
+  // Not a frame later: what arrived is drawn with the labels around it.
+  useLayoutEffect(() => {
     if (!canvas.current || !shown || !whole) return;
     const pictures = [rough, fine].filter((each) => each !== null);
     // The heatmap stays below until slices are there, and around them while the view moves.

@@ -138,9 +138,20 @@ export interface Runner {
   longest: Slice;
 }
 
-/** The processes that ran in view, the longest first. */
+/** The processes that ran in view, the longest first. The last answer is kept: label, table and keys all ask. */
 export function runnersIn(of: Slices, view: Span): Runner[] {
+  const known = lastRunners.get(of);
+  if (known && known.view.since === view.since && known.view.until === view.until) return known.runners;
+  const runners = tallied(of, view);
+  lastRunners.set(of, { view, runners });
+  return runners;
+}
+
+const lastRunners = new WeakMap<Slices, { view: Span; runners: Runner[] }>();
+
+function tallied(of: Slices, view: Span): Runner[] {
   const found = new Map<number, Tally>();
+  const usedBy = new Float64Array(of.pids.length);
   const [first, last] = [(view.since - of.since) * 1000, (view.until - of.since) * 1000];
   const kernel = of.states.map((state) => state === "system" || state === "softirq");
   // Neighbours of one process: the kernel and the user part of a stretch, and threads that follow each other.
@@ -156,8 +167,13 @@ export function runnersIn(of: Slices, view: Span): Runner[] {
     held = goes ? held + used : used;
     [heldPid, heldLine, heldEnd] = [pid, of.line[i], of.start[i] + of.length[i]];
     if (!goes) heldStart = i;
-    tally.add(of, i, used, kernel[of.state[i]], held, heldStart);
+    usedBy[thread] += used;
+    tally.add(of.line[i], used, kernel[of.state[i]]);
+    if (held > tally.most) [tally.most, tally.mostFrom, tally.mostTo] = [held, heldStart, i];
   }
+  usedBy.forEach((used, thread) => {
+    if (used > 0) found.get(of.pids[thread])?.addThread(of.comms[thread], of.tids[thread], used);
+  });
   return [...found.values()].map((tally) => tally.total(of)).sort((a, b) => b.ms - a.ms);
 }
 
@@ -166,22 +182,24 @@ class Tally {
   private kernelUs = 0;
   private readonly names = new Map<string, number>();
   private readonly tids = new Set<number>();
-  private readonly lines = new Set<number>();
-  private most = 0;
-  private mostFrom = 0;
-  private mostTo = 0;
+  /** In the order of slices, so that each comes once. */
+  private readonly lines: number[] = [];
+  /** The longest stretch without a pause: its length, and its first and last slice. */
+  most = 0;
+  mostFrom = 0;
+  mostTo = 0;
 
   constructor(private readonly pid: number) {}
 
-  add(of: Slices, index: number, used: number, kernel: boolean, held: number, heldStart: number): void {
-    const thread = of.thread[index];
+  add(line: number, used: number, kernel: boolean): void {
     this.us += used;
     if (kernel) this.kernelUs += used;
-    this.names.set(of.comms[thread], (this.names.get(of.comms[thread]) ?? 0) + used);
-    this.tids.add(of.tids[thread]);
-    this.lines.add(of.line[index]);
-    if (held <= this.most) return;
-    [this.most, this.mostFrom, this.mostTo] = [held, heldStart, index];
+    if (this.lines.at(-1) !== line) this.lines.push(line);
+  }
+
+  addThread(comm: string, tid: number, used: number): void {
+    this.names.set(comm, (this.names.get(comm) ?? 0) + used);
+    this.tids.add(tid);
   }
 
   total(of: Slices): Runner {
@@ -190,7 +208,7 @@ class Tally {
       pid: this.pid,
       comm,
       threads: this.tids.size,
-      cpus: [...this.lines].map((line) => of.cpus[line]),
+      cpus: this.lines.map((line) => of.cpus[line]),
       ms: this.us / 1000,
       kernelMs: this.kernelUs / 1000,
       longest: { ...describeSlice(of, this.mostFrom), until: describeSlice(of, this.mostTo).until },

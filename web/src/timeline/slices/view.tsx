@@ -1,6 +1,6 @@
 /** Who ran, in the heatmap's place: what is read, its legend, its table, and the process that is highlighted. */
 import type { JSX } from "preact";
-import { useMemo, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { announce, TableInstead } from "../../a11y";
 import { api, NO_FILTERS, type Scope } from "../../api";
 import { formatCores, printCpus } from "../../cpulist";
@@ -26,14 +26,16 @@ export function useSlices(): Resource<Slices> {
 export function useSlicesOf(shown: Span | null, whole: Span | null, of: Omit<Scope, keyof Span>): Resource<Slices> {
   const before = useRef<Span | null>(null);
   const answered = useRef(false);
-  const plan = shown && whole && state.value.slices && isShort(shown) ? planSlices(shown, whole, before.current) : null;
+  const last = before.current;
+  const plan = shown && whole && state.value.slices && isShort(shown) ? planSlices(shown, whole, last) : null;
   before.current = plan;
+  const moving = plan !== null && last !== null && plan.since < last.until && plan.until > last.since;
   const scope = plan && { ...plan, ...of };
   const read = useResource(
     scope && JSON.stringify(scope),
     (signal) => api.slices(scope as NonNullable<typeof scope>, signal),
-    // The first request is sent at once; while the view moves, only the one that it stops at.
-    { delayMs: answered.current ? MOVING_MS : 0 },
+    // The first request and one after a jump are sent at once; while the view moves, only the one that it stops at.
+    { delayMs: answered.current && moving ? MOVING_MS : 0 },
   );
   answered.current = read.value !== null;
   return read;
@@ -101,9 +103,8 @@ export function SliceLegend({ of }: { of: Slices }): JSX.Element {
 /** The highlighted process: what it took in view, and what can be done with it. */
 export function MarkedProcess({ of, shown }: { of: Slices; shown: Span | null }): JSX.Element | null {
   const { marked } = state.value;
-  const runners = useMemo(() => (shown ? runnersIn(of, shown) : []), [of, shown]);
   if (marked === null) return null;
-  const found = runners.find((each) => each.pid === marked);
+  const found = shown && runnersIn(of, shown).find((each) => each.pid === marked);
   return (
     <p class="marked-process" data-testid="marked">
       <i class="swatch" style={{ background: css(sliceColour(marked, "system", theme.value)) }} />
@@ -170,7 +171,7 @@ function filterBy(pid: number): void {
 
 /** The drawing as a table: who ran most in view. */
 export function SliceTable({ of, shown }: { of: Slices; shown: Span | null }): JSX.Element {
-  const runners = useMemo(() => (shown ? runnersIn(of, shown) : []), [of, shown]);
+  const runners = shown ? runnersIn(of, shown) : [];
   const { utc } = state.value;
   const left = runners.length - MOST;
   return (
