@@ -62,6 +62,8 @@ def shown(browser: Browser, link: str, scheme: str, height: int = HEIGHT) -> Pag
     page.wait_for_function("() => document.querySelector('[data-testid=heatmap]')?.dataset.drawn === 'true'")
     page.wait_for_function("() => document.querySelector('.finding') !== null", timeout=PATIENCE_S * 1000)
     page.wait_for_function("() => !document.querySelector('[aria-busy=true]')", timeout=PATIENCE_S * 1000)
+    # The lane that deviates most opens by itself, a moment later.
+    page.wait_for_function("() => document.querySelector('.uplot') !== null", timeout=PATIENCE_S * 1000)
     page.wait_for_timeout(500)
     return page
 
