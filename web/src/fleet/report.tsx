@@ -70,8 +70,10 @@ export function Answer(): JSX.Element | null {
     <p class="fleet-answer" data-testid="answer">
       <button type="button" class="link" onClick={() => document.getElementById("report-title")?.scrollIntoView()}>
         {what} {who && `by ${who} `}on {conditionsText(first)}
-      </button>
-      : {count(first.sick)} of {plural(first.nodes, "node")}
+      </button>{" "}
+      <span class="muted">
+        {count(first.sick)} of {plural(first.nodes, "node")} sick
+      </span>
     </p>
   );
 }
