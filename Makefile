@@ -46,7 +46,7 @@ test: ## the whole gate: linters, then all tests (ARGS="-k ring" is passed to py
 
 # pytest rewrites every module of the tests once: here next to others, or each worker of a fresh clone does it.
 test-collect: web $(VENV)/.installed-dev ## import all tests without running any
-	@unset PYTHONDONTWRITEBYTECODE; output=$$($(BIN)/pytest -p no:schemathesis --collect-only -q) || { echo "$$output"; exit 1; }
+	@unset PYTHONDONTWRITEBYTECODE; output=$$($(BIN)/pytest -p no:schemathesis --collect-only -q) || { tail -n 40 <<< "$$output"; exit 1; }
 
 test-unit: $(VENV)/.installed-dev ## the tests of `make check` (ARGS="-k ring" is passed to pytest)
 	@tools/run-tests --unit $(ARGS)
@@ -76,7 +76,7 @@ test-ray: $(VENV)/.installed-dev ## failures of a real Ray as events; installs R
 	@$(BIN)/pytest -s -m long tests/system/ray $(ARGS)
 
 fuzz: $(VENV)/.installed-dev ## fuzz parsers of untrusted input, importers, recordings and the page for MINUTES (default 10) in all; another SEED tries other inputs
-	@EXHUME_FUZZ_SECONDS=$$(( $(MINUTES) * 60 / 36 )) $(if $(SEED),EXHUME_FUZZ_SEED=$(SEED)) $(BIN)/pytest -q -s \
+	@EXHUME_FUZZ_SECONDS=$$(( $(MINUTES) * 60 / 37 )) $(if $(SEED),EXHUME_FUZZ_SEED=$(SEED)) $(BIN)/pytest -q -s \
 		--timeout=0 --hypothesis-profile fuzz tests/system/fuzz tests/store/test_store_fuzz.py \
 		tests/interop/importers/test_import_fuzz.py $(ARGS)
 

@@ -167,6 +167,7 @@ def constant(*contents: bytes) -> Callable[[], list[bytes]]:
 
 # What the kernel alone writes may be refused by any error of a value: no process can bring it about.
 KERNEL_ONLY = (ValueError, LookupError)
+PRESSURE = b"some avg10=0.00 avg60=1.25 avg300=0.10 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4\n"
 TARGETS = {
     "elf": Target(in_file(read_program), programs, (FileRefused,)),
     "parser-reply": Target(decode, replies, (BadReply, FileRefused)),
@@ -217,12 +218,8 @@ TARGETS = {
     "memory-stat": Target(
         parse_flat_keyed, constant(b"cache 4096\nrss 0\ntotal_cache 8192\nMemTotal:  12 kB\n"), KERNEL_ONLY
     ),
-    "pressure": Target(
-        parse_pressure,
-        parse_stall_totals,
-        constant(b"some avg10=0.00 avg60=1.25 avg300=0.10 total=123\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=4\n"),
-        KERNEL_ONLY,
-    ),
+    "pressure": Target(parse_pressure, constant(PRESSURE), KERNEL_ONLY),
+    "pressure-totals": Target(parse_stall_totals, constant(PRESSURE), KERNEL_ONLY),
 }
 
 
