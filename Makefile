@@ -46,7 +46,7 @@ test: ## the whole gate: linters, then all tests (ARGS="-k ring" is passed to py
 
 # pytest rewrites every module of the tests once: here next to others, or each worker of a fresh clone does it.
 test-collect: web $(VENV)/.installed-dev ## import all tests without running any
-	@unset PYTHONDONTWRITEBYTECODE; output=$$($(BIN)/pytest -p no:schemathesis --collect-only -q) || { tail -n 40 <<< "$$output"; exit 1; }
+	@unset PYTHONDONTWRITEBYTECODE; output=$$($(BIN)/pytest -p no:schemathesis --collect-only -q 2>&1) || { tail -n 40 <<< "$$output"; exit 1; }
 
 test-unit: $(VENV)/.installed-dev ## the tests of `make check` (ARGS="-k ring" is passed to pytest)
 	@tools/run-tests --unit $(ARGS)
