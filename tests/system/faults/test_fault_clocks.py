@@ -112,14 +112,23 @@ def set_and_set_right_again(directory: Path, step: int) -> dict[str, int]:
     return marks
 
 
+def clock_difference() -> int:
+    """By how much the wall clock is ahead of the monotonic one."""
+    return time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
 @pytest.mark.parametrize("step", [HOUR, -HOUR], ids=["forward", "back"])
 def test_a_wall_clock_that_is_set_and_set_right_again(tmp_path: Path, step: int) -> None:
-    directory = tmp_path / "recording"
-    marks = set_and_set_right_again(directory, step)
+    for attempt in range(3):
+        directory, before = tmp_path / f"recording-{attempt}", clock_difference()
+        marks = set_and_set_right_again(directory, step)
+        true = clock_difference()
+        # Again where the host's own clock was set meanwhile, as hypervisors do.
+        if abs(true - before) < NANOS // 20:
+            break
     recording = Recording.open(directory)
     assert len(recording.segments) >= 3, "the clock was set twice"
     # By the true difference between the clocks, each row lies where the wall clock showed it.
-    true = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     for table in ("cpu", "node", "sampling", "self"):
         moved = {round((row["wall"] - row["time"] - true) / NANOS, 1) for row in rows(directory, table, "wall")}
         assert moved == {0.0, step / NANOS}, table

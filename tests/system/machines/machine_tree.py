@@ -11,6 +11,8 @@ from pathlib import Path
 
 from tests.parts import missing, need
 
+from exhume.procfs.mountinfo import read_mounts
+
 PACKAGES = ("systemd", "systemd-sysv", "dbus")
 # Changes with what is done to the tree after debootstrap, so that an old one is not taken for a new one.
 EDITION = 2
@@ -35,6 +37,7 @@ def machine_tree() -> Path:
     with _locked(cache / "lock"):
         if not kept.is_dir():
             for half_made in cache.glob("making-*"):
+                _unmount_below(half_made)
                 shutil.rmtree(half_made)
             scratch = cache / f"making-{os.getpid()}"
             try:
@@ -44,6 +47,13 @@ def machine_tree() -> Path:
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
     return kept
+
+
+def _unmount_below(directory: Path) -> None:
+    """What debootstrap mounts in its tree stays mounted when it is killed."""
+    points = [Path(mount.point) for mount in read_mounts(Path("/proc/self/mountinfo"))]
+    for point in sorted((point for point in points if directory in point.parents), reverse=True):
+        subprocess.run(["umount", "--lazy", point], check=True)
 
 
 @contextmanager

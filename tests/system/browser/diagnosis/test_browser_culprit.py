@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_diagnosis")]
 
 
 def test_a_long_command_leaves_the_other_facts_whole(at_incident: Page):
