@@ -123,22 +123,21 @@ class Workloads:
         """Count the samples of some ticks at once: by process it takes as long for one tick as for several."""
         if not self._samples:
             return
-        pids, weights, stacks = (
-            np.concatenate([each[name] for each in self._samples]) for name in ("pid", "weight_us", "stack")
-        )
-        self._samples = []
-        inside = np.zeros(0, np.bool_)
+        pids, weights = (np.concatenate([each[name] for each in self._samples]) for name in ("pid", "weight_us"))
+        inside = None
         if len(self._sorted):
-            stacks = stacks.astype(np.uint64)
+            stacks = np.concatenate([each["stack"] for each in self._samples]).astype(np.uint64)
             at = np.minimum(np.searchsorted(self._sorted, stacks), len(self._sorted) - 1)
             inside = self._sorted[at] == stacks
-        # The weight of a sample changes with the rate alone. Counting takes a sort; adding up would take an argsort.
+        self._samples = []
+        # Counting takes a sort; adding up would take an argsort. The weight of a sample changes with the rate alone.
         seconds: dict[int, list[float]] = {}
-        for weight in np.unique(weights).tolist():
-            chosen = weights == weight
+        alike = len(weights) > 0 and bool((weights == weights[0]).all())
+        for weight in [int(weights[0])] if alike else np.unique(weights).tolist():
+            chosen = slice(None) if alike else weights == weight
             _count(seconds, 0, pids[chosen], weight / 1e6)
-            if inside.any():
-                _count(seconds, 1, pids[chosen & inside], weight / 1e6)
+            if inside is not None:
+                _count(seconds, 1, pids[chosen][inside[chosen]], weight / 1e6)
         # Threads of the kernel and what is not known yet are one: no workload is to blame for them.
         nothing = _Place(None, "/")
         sums: dict[_Place, list[float]] = {}
