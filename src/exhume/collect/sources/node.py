@@ -9,7 +9,7 @@ from exhume.procfs.dentry_state import parse_dentry_state
 from exhume.procfs.flat_keyed import NamedCounters
 from exhume.procfs.host import Host, ProcFile
 from exhume.procfs.pressure import parse_stall_totals
-from exhume.procfs.slabinfo import active_objects
+from exhume.procfs.slabinfo import SlabCounter
 from exhume.procfs.stat import parse_totals
 
 _PRESSURE = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full")}
@@ -65,7 +65,6 @@ _SINGLE_FILES = (
     *("meminfo", "loadavg", "sys/fs/dentry-state", "sys/fs/inode-state"),
     *(f"{_CONNTRACK}{name}" for name in ("count", "max")),
 )
-_FILES = ("vmstat", "slabinfo")
 
 
 class NodeSource:
@@ -76,7 +75,7 @@ class NodeSource:
     def __init__(self, host: Host, stat: StatFile | None = None) -> None:
         self._stat = stat or StatFile(host)
         self._stat.require(self.name)
-        self._files = {path: ProcFile(host.proc / path) for path in _FILES}
+        self._files = {"vmstat": ProcFile(host.proc / "vmstat")}
         self._files |= {path: ProcFile(host.proc / path, single=True) for path in _SINGLE_FILES}
         # Init's view where it can be had: the recorder itself may live in a container.
         first = host.proc / "1/mountinfo"
@@ -91,10 +90,9 @@ class NodeSource:
         if all(file.read_or_none() is None for file in self._pressure.values()):
             missing.append(MissingSource("node", "no pressure stall information", "boot with psi=1 (needs CONFIG_PSI)"))
             self._pressure = {}
-        slabs = self._files["slabinfo"]
-        self._counts_slabs = slabs.read_or_none() is not None
-        if not self._counts_slabs:
-            reason = f"no count of network namespaces ({slabs.path} can't be read)"
+        self._namespaces = SlabCounter(host, "net_namespace")
+        if not self._namespaces.readable:
+            reason = f"no count of network namespaces ({self._namespaces.path} can't be read)"
             remedy = "run as root (it needs no capability, but the file is root's alone)"
             missing.append(MissingSource("node", reason, remedy))
         self.missing = tuple(missing)
@@ -143,8 +141,8 @@ class NodeSource:
             if content := self._content(f"{_CONNTRACK}max"):
                 counts["conntrack_max"] = int(content)
             self._mounts_pace.done(tick.end)
-        if self._counts_slabs and self._slabs_pace.due(tick.end):
-            namespaces = active_objects(self._content("slabinfo") or b"", b"net_namespace")
+        if self._namespaces.readable and self._slabs_pace.due(tick.end):
+            namespaces = self._namespaces.count()
             if namespaces is not None:
                 counts["net_namespaces"] = namespaces
             self._slabs_pace.done(tick.end)
@@ -152,5 +150,6 @@ class NodeSource:
 
     def close(self) -> None:
         self._stat.close()
+        self._namespaces.close()
         for file in (*self._files.values(), *self._pressure.values()):
             file.close()
