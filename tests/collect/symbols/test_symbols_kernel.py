@@ -79,6 +79,15 @@ def test_functions_modules_and_bpf_programs_are_named(tmp_path: Path) -> None:
     assert {frame.kind for frame in symbols.frames(np.array([0xFFFFFFFF81000150], np.uint64))} == {"kernel"}
 
 
+def test_the_padding_before_a_function_is_part_of_it(tmp_path: Path) -> None:
+    """There lies the address before a function that was interrupted at its first instruction."""
+    symbols = KernelSymbols(host_with(tmp_path))
+    assert names(symbols, 0xFFFFFFFF810000FF, 0xFFFFFFFF81000100, 0xFFFFFFFF8100010F, 0xFFFFFFFF81000110) == [
+        ("[kernel]", "startup_64"),
+        *[("[kernel]", "do_work")] * 3,
+    ]
+
+
 def test_of_several_names_for_one_address_the_last_is_taken(tmp_path: Path) -> None:
     assert names(KernelSymbols(host_with(tmp_path)), 0xFFFFFFFF81000004) == [("[kernel]", "startup_64")]
 
@@ -87,7 +96,6 @@ def test_of_several_names_for_one_address_the_last_is_taken(tmp_path: Path) -> N
     "address",
     [
         0xFFFFFFFF80FFFFFF,  # before everything
-        0xFFFFFFFF81000105,  # padding before a function
         0xFFFFFFFF81000308,  # data
         0xFFFFFFFF81000318,
         0xFFFFFFFF81003000,  # beyond the kernel's text
@@ -141,10 +149,26 @@ def test_an_address_that_stays_unknown_does_not_reload_again_and_again(tmp_path:
     clock.now += 61
     names(symbols, nowhere)
     host_with(tmp_path, KALLSYMS + "ffffffffc0500000 t late\t[late]\nffffffffc0600000 t later\t[later]\n")
-    clock.now += 61
+    clock.now += 121
     assert names(symbols, nowhere)[0][1].startswith("0x")
     assert names(symbols, later) == [("[later]", "later")]
     assert names(symbols, nowhere) == [("[late]", "late")]
+
+
+def test_reloads_that_name_nothing_become_rare(tmp_path: Path) -> None:
+    clock = Clock()
+    symbols = KernelSymbols(host_with(tmp_path), clock)
+    names(symbols, 0xFFFFFFFFC0500000)
+    begun = symbols.generation
+    for number in range(120):
+        clock.now += 61
+        names(symbols, 0xFFFFFFFFC0500000 + number)
+    assert symbols.generation - begun <= 8, "two hours of an unknown address a minute"
+    host_with(tmp_path, KALLSYMS + "ffffffffc0600000 t later\t[later]\n")
+    clock.now += 61
+    assert names(symbols, 0xFFFFFFFFC0600010) == [("[kernel]", "0xffffffffc0600010")]
+    (tmp_path / "modules").write_text("later 16384 0 - Live 0xffffffffc0600000\n")
+    assert names(symbols, 0xFFFFFFFFC0600010) == [("[later]", "later")], "a module was loaded"
 
 
 def test_a_change_that_was_announced_is_seen_at_once(tmp_path: Path) -> None:
@@ -184,8 +208,8 @@ def test_the_real_kernel_agrees_with_a_plain_reading_of_kallsyms() -> None:
         for line in kallsyms:
             address, kind, name = line.split()[:3]
             everything.add(int(address, 16))
-            if kind in "tTwW" and not name.startswith("__pfx_"):
-                code.setdefault(int(address, 16), set()).add(name)
+            if kind in "tTwW":
+                code.setdefault(int(address, 16), set()).add(name.removeprefix("__pfx_"))
     if len(everything) == 1:
         missing("the addresses of the kernel (kernel.kptr_restrict)")
     starts = np.array(sorted(everything), np.uint64)

@@ -89,8 +89,9 @@ _PAGE = np.uint64(4096)
 # kallsyms gives no sizes. The last function before data or another module reaches to the end of the following
 # page (as perf has it), and a BPF program no further than this.
 _BPF_REACH = np.uint64(64 << 10)
-# The padding before each function has a symbol of its own on kernels with call-depth tracking; it is never
-# executed, and leaving its names out halves the memory.
+# The padding before each function has a symbol of its own on kernels with call-depth tracking. It is never executed,
+# but the address before a function that was interrupted at its first instruction lies in it: it is counted as the
+# function's, which also halves the memory.
 _PADDING = b"__pfx_"
 # Symbols of the linker script (include/asm-generic/vmlinux.lds.h), not of functions: __cpuidle_text_start,
 # __sched_text_end. Where no padding lies between sections, a function begins at the same address.
@@ -273,6 +274,9 @@ def _assemble(parts: list[_Lines]) -> KernelTable:
     for better in (named, named & ~marks):
         keep[group[better]] = np.flatnonzero(better)
     addresses, names, regions = addresses[keep], names[keep], regions[keep]
+    padding = np.flatnonzero((names[:-1] == _NO_NAME) & (regions[:-1] != _DATA) & (names[1:] != _NO_NAME))
+    addresses[padding + 1] = addresses[padding]
+    addresses, names, regions = (np.delete(each, padding) for each in (addresses, names, regions))
     addresses, names = _with_region_ends(addresses, names, regions)
     # Nameless memory needs one mark, where it begins.
     keep_mark = np.append(True, (names[1:] != _NO_NAME) | (names[:-1] != _NO_NAME)) if len(names) else slice(None)
@@ -293,7 +297,9 @@ def _with_region_ends(
     return np.insert(addresses, at + 1, reach), np.insert(names, at + 1, _NO_NAME)
 
 
-_RELOAD_AFTER_S = 60.0
+# A load costs a tenth of a second of CPU: one that was in vain doubles the time until the next, up to an hour, unless
+# modules were loaded.
+_RELOAD_AFTER_S, _RELOAD_AFTER_AT_MOST_S = 60.0, 3600.0
 _MAX_UNKNOWN = 4096
 
 
@@ -306,6 +312,8 @@ class KernelSymbols:
         self._table: KernelTable | None = None
         self._loaded_at = 0.0
         self._changed = False
+        self._reload_after_s = _RELOAD_AFTER_S
+        self._modules: list[bytes] = []
         self._frames: dict[int, Frame] = {}
         self._unknown: set[int] = set()
         self.generation = 0
@@ -328,8 +336,13 @@ class KernelSymbols:
         table = self._fresh_table()
         at = table.find(addresses)
         if self._worth_reloading(addresses, at):
+            before = self._named(table, at)
             table = self._load()
             at = table.find(addresses)
+            in_vain = self._named(table, at) == before
+            self._reload_after_s = (
+                min(self._reload_after_s * 2, _RELOAD_AFTER_AT_MOST_S) if in_vain else _RELOAD_AFTER_S
+            )
             if len(self._unknown) > _MAX_UNKNOWN:
                 self._unknown.clear()
             self._unknown.update(addresses[at < 0].tolist())
@@ -353,12 +366,25 @@ class KernelSymbols:
     def _worth_reloading(self, addresses: npt.NDArray[np.uint64], at: npt.NDArray[np.intp]) -> bool:
         """Whether something is unknown that the last load didn't already fail to find, or lies in a BPF
         program, which another may have replaced."""
-        if self._age() <= _RELOAD_AFTER_S:
+        age = self._age()
+        if age <= _RELOAD_AFTER_S or (age <= self._reload_after_s and self._loaded_modules() == self._modules):
             return False
         if not self._unknown.issuperset(addresses[at < 0].tolist()):
             return True
         frames = self._frames
         return any((frame := frames.get(index)) and frame.module == BPF_MODULE for index in at[at >= 0].tolist())
+
+    @staticmethod
+    def _named(table: KernelTable, at: npt.NDArray[np.intp]) -> list[tuple[str, str] | None]:
+        return [table.symbol(index) if index >= 0 else None for index in at.tolist()]
+
+    def _loaded_modules(self) -> list[bytes]:
+        """Their names. perf has no record of a module that is loaded: perf_event_ksymbol is for BPF and trampolines."""
+        try:
+            with open(f"{self._host.proc}/modules", "rb") as modules:  # noqa: PTH123
+                return [line.split(None, 1)[0] for line in modules]
+        except OSError:
+            return []
 
     def _age(self) -> float:
         return self._clock() - self._loaded_at
@@ -368,6 +394,7 @@ class KernelSymbols:
         self._table = None
         self._frames.clear()
         self._changed = False
+        self._modules = self._loaded_modules()
         try:
             table = load_kallsyms(f"{self._host.proc}/kallsyms")
         except OSError:
