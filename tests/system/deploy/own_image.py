@@ -20,6 +20,7 @@ from tests.system.runtimes.runtime_parts import at_work, remove_cgroup
 from tests.system.zombies.own_docker import until
 
 ROOT = Path(__file__).resolve().parents[3]
+DOCKERFILE = ROOT / "deploy/image/Dockerfile"
 BASE, IMAGE = "plain.test/base:1", "exhume:test"
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
 # As in Debian's own slim images: what only people read, and lists of packages.
@@ -113,7 +114,7 @@ def build(docker: OwnDocker) -> str:
         docker("import", str(base_archive()), BASE)
     given = [f"--build-arg={name}={os.environ[name]}" for name in INDEX if os.environ.get(name)]
     # Of the machine's network: Docker's own would need rules of the firewall.
-    args = ["--network=host", f"--build-arg=BASE={BASE}", *given, "-f", str(ROOT / "deploy/image/Dockerfile")]
+    args = ["--network=host", f"--build-arg=BASE={BASE}", *given, "-f", str(DOCKERFILE)]
     docker("build", *args, "-t", IMAGE, str(ROOT))
     return docker("image", "inspect", "-f", "{{.Id}}", IMAGE)
 
@@ -168,13 +169,19 @@ def _debootstrap(into: Path) -> None:
         missing(f"a package source that debootstrap can use ({done.stdout.strip().splitlines()[-1:]})")
 
 
+def copied_into_image() -> list[str]:
+    """What the first stage of the Dockerfile copies from the tree."""
+    copies = (line.split()[1:-1] for line in DOCKERFILE.read_text().splitlines() if line.startswith("COPY "))
+    return [source for sources in copies for source in sources if not source.startswith(("--from", "/"))]
+
+
 def _tree_hash() -> str:
     """Of what goes into the image."""
     digest = hashlib.sha256()
-    for name in ("deploy/image", "requirements.lock", "pyproject.toml", "hatch_build.py", "src", "web/src"):
+    for name in ("deploy/image", *copied_into_image()):
         top = ROOT / name
         for path in sorted(top.rglob("*")) if top.is_dir() else [top]:
-            if path.is_file() and "__pycache__" not in path.parts:
+            if path.is_file() and not {"__pycache__", "node_modules"} & set(path.parts):
                 digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -3,11 +3,14 @@
 import shutil
 import subprocess
 from itertools import chain
+from pathlib import Path
 
 import kubernetes_validate
 import pytest
 import yaml
 from tests.system.deploy.manifests import CHART, KUSTOMIZE, ROOT, Object, containers, daemon_set, kustomized, rendered
+from tests.system.deploy.own_image import copied_into_image
+from tools.page import SOURCES
 
 from exhume import __version__
 from exhume.cli.args import Parser
@@ -132,3 +135,11 @@ def test_kubectl_reads_the_kustomization_and_the_overlay() -> None:
     plain = {each["mountPath"]: each.get("readOnly") for each in containers(kustomized())["recorder"]["volumeMounts"]}
     assert mounts == {**plain, "/host": True}
     kubernetes_validate.validate(daemon_set(overlay), VERSIONS[0], strict=True)
+
+
+def test_the_build_of_the_image_gets_all_that_the_page_is_built_from() -> None:
+    copied = copied_into_image()
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    sources = [(ROOT / "web" / name).resolve().relative_to(ROOT) for name in SOURCES]
+    assert [each for each in sources if not any(each.is_relative_to(top) for top in copied)] == []
+    assert [each for each in copied if not any(Path(each).is_relative_to(top) for top in allowed)] == []
