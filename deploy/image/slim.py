@@ -1,4 +1,5 @@
-"""Removes from the image what exhume never loads: pyarrow's clients for other systems, headers and tests.
+"""Removes from the image what exhume never loads: pyarrow's clients for other systems, headers and tests. The clients
+of the object stores that a lake may be in stay.
 
 Run by the environment that is to become slim; it fails where a pattern matches nothing, so that none outlives its use.
 """
@@ -14,11 +15,7 @@ UNUSED = (
     "pyarrow/include",
     "pyarrow/tests",
     "pyarrow/src",
-    # Clients of remote servers and object stores.
     "pyarrow/*flight*",
-    "pyarrow/libarrow_s3*",
-    "pyarrow/_s3fs*",
-    "pyarrow/_gcsfs*",
     "pyarrow/_azurefs*",
     "pyarrow/_hdfs*",
     "pyarrow/_pyarrow_cpp_tests*",
@@ -53,7 +50,8 @@ def main() -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     # A read-only file system keeps bytecode from being made later, and without it every command starts slowly.
     subprocess.run([sys.executable, "-m", "compileall", "-q", "-j0", SITE], check=True)
-    loads = "import grpc, jeepney, numpy, pyarrow.compute, pyarrow.ipc, pyarrow.parquet, uvicorn"
+    loads = "import grpc, jeepney, numpy, pyarrow.compute, pyarrow.ipc, pyarrow.parquet, uvicorn\n"
+    loads += "from pyarrow.fs import GcsFileSystem, S3FileSystem"
     subprocess.run([sys.executable, "-c", loads], check=True)
 
 

@@ -282,6 +282,14 @@ def test_a_lake_in_googles_store(endpoint, monkeypatch):
     assert lake.filesystem == Lake.open("gs://bucket/some/lake", endpoint).filesystem
 
 
+def test_a_pyarrow_without_a_client_of_the_store_is_one_sentence(monkeypatch):
+    """As pyarrow.fs is where it was built without."""
+    monkeypatch.delattr(pa.fs, "GcsFileSystem")
+    monkeypatch.setattr(pa.fs, "_not_imported", ["GcsFileSystem"])
+    with pytest.raises(LakeError, match="no client of that object store"):
+        Lake.open("gs://bucket/some/lake", "http://127.0.0.1:9")
+
+
 def test_a_lake_with_options_in_its_address():
     lake = Lake.open("gs://anonymous@bucket/lake?scheme=http&endpoint_override=127.0.0.1:9")
     assert isinstance(lake.filesystem, pa.fs.GcsFileSystem) and lake.subtree.base_path == "bucket/lake/"

@@ -514,6 +514,10 @@ def _failing(uri: str) -> Iterator[None]:
         yield
     except (LakeError, NoData):
         raise
+    except ImportError as error:
+        # Some builds of pyarrow come without them.
+        reason = "this pyarrow has no client of that object store: install PyPI's, or push to a hub"
+        raise LakeError(f"the lake {uri} can't be used: {reason}") from error
     except (OSError, pa.ArrowException) as error:
         code = getattr(error, "errno", None)
         full = code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
