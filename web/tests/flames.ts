@@ -100,3 +100,19 @@ export function largeFlame(size: number): Flame {
   }
   return flameOf(stacks);
 }
+
+/** What work on a tree costs, in readings of it: times are those of this machine now, however busy it is. */
+export function costInReadings(flame: Flame, work: () => void): number {
+  const text = JSON.stringify(flame);
+  const reading = fastest(() => JSON.parse(text) as Flame);
+  return fastest(work) / reading;
+}
+
+function fastest(work: () => unknown): number {
+  const times = Array.from({ length: 9 }, () => {
+    const began = performance.now();
+    work();
+    return performance.now() - began;
+  });
+  return Math.min(...times);
+}
