@@ -69,10 +69,12 @@ class Planted:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whether the strongest cell is the incident, and the strongest value elsewhere as part of its own."""
+    """Whether the strongest cell is the incident, the strongest value elsewhere as part of its own, and the part of all
+    cells that have a colour."""
 
     found: bool
     next_strongest: float
+    coloured: float
 
 
 def write_noisy(directory: Path, seed: int, cores: int, hours: float) -> Planted:
@@ -144,7 +146,7 @@ def judge(directory: Path, planted: Planted, cells: int = CELLS) -> Judged:
     others[grid.cpus.index(planted.cpu), max(0, first) : last + 1] = 0
     strongest = max(1, int(grid.values.max()))
     found = worst is not None and met and worst.cpu == planted.cpu
-    return Judged(found, int(others.max()) / strongest)
+    return Judged(found, int(others.max()) / strongest, float((grid.values > 0).mean()))
 
 
 def judge_many(work: Path, recordings: int, cores: int, hours: float) -> list[Judged]:
@@ -173,6 +175,7 @@ def measure(work: Path, quick: bool) -> Section:
         [
             Row("strongest cell is another than the incident", 100 * missed / recordings, "%", 5.0, 0.0, digits=0),
             Row("next strongest cell, part of the incident's, at most", max(each.next_strongest for each in judged)),
+            Row("cells that have a colour, at most", 100 * max(each.coloured for each in judged), "%"),
         ],
     )
 
@@ -189,7 +192,9 @@ def main() -> int:
     shutil.rmtree(work)
     found = sum(each.found for each in judged)
     nearest = max(each.next_strongest for each in judged)
+    coloured = max(each.coloured for each in judged)
     print(f"strongest cell is the incident: {found} of {len(judged)}; next strongest at most {nearest:.2f} of it")
+    print(f"cells that have a colour: at most {coloured:.1%}")
     return 0 if found >= 0.95 * len(judged) else 1
 
 

@@ -9,4 +9,6 @@ def test_the_strongest_cell_is_the_incident(tmp_path, seed):
     planted = write_noisy(tmp_path / "recording", seed, cores=16, hours=0.25)
     judged = judge(tmp_path / "recording", planted, cells=300)
     assert judged.found
-    assert judged.next_strongest < 1.0
+    assert judged.next_strongest < 0.95
+    # Of which the most are short spikes of other cores.
+    assert judged.coloured < 0.15

@@ -13,7 +13,13 @@ from tests.store.store_rows import cpu_rows, recorder, seconds, tick_at
 
 from exhume.model.clock import Window
 from exhume.store.read.core_grid import CELL_STATES, GAP, HELD_PERMILLE, UNUSUAL_MEASURES
-from exhume.store.read.core_seconds import LEAST_DEVIATION, LONGEST_STALL_S, NORMAL_SEGMENTS, decode_unusual
+from exhume.store.read.core_seconds import (
+    LEAST_DEVIATION,
+    LEAST_SPREADS,
+    LONGEST_STALL_S,
+    NORMAL_SEGMENTS,
+    decode_unusual,
+)
 from exhume.store.read.recording import Recording
 
 SEGMENT_S = 10
@@ -47,15 +53,19 @@ def runs(held: list[bool]) -> list[int]:
     return found
 
 
-def normals(kernel: list[int | None]) -> list[int]:
-    """The median of the medians of the segments before each second, of its own where there are none."""
+def normals(kernel: list[int | None]) -> list[tuple[int, int]]:
+    """The median of the medians of the segments before each second, of its own where there are none; and the same of
+    the median absolute deviations."""
     segments = [kernel[begin : begin + SEGMENT_S] for begin in range(0, len(kernel), SEGMENT_S)]
-    middles = [median_low(known) if (known := [k for k in each if k is not None]) else None for each in segments]
+    parts: list[tuple[int, int] | None] = []
+    for known in ([share for share in each if share is not None] for each in segments):
+        middle = median_low(known) if known else 0
+        parts.append((middle, median_low([abs(share - middle) for share in known])) if known else None)
     found = []
     for second in range(len(kernel)):
         own = second // SEGMENT_S
-        before = [middle for middle in middles[:own] if middle is not None][-NORMAL_SEGMENTS:]
-        found.append(median_low(before) if before else middles[own] or 0)
+        before = [part for part in parts[:own] if part is not None][-NORMAL_SEGMENTS:] or [parts[own] or (0, 0)]
+        found.append((median_low([part[0] for part in before]), median_low([part[1] for part in before])))
     return found
 
 
@@ -79,9 +89,12 @@ def test_stalls_and_deviations_are_what_a_plain_count_says(kernel: list[int], ga
     usual = normals(shares)
     high = [share is not None and share >= HELD_PERMILLE for share in shares]
     unusual = runs(
-        [each and (share or 0) - own >= LEAST_DEVIATION for each, share, own in zip(high, shares, usual, strict=True)]
+        [
+            each and (share or 0) - own >= LEAST_DEVIATION
+            for each, share, (own, _) in zip(high, shares, usual, strict=True)
+        ]
     )
-    for second, normal in enumerate(usual):
+    for second, (normal, spread) in enumerate(usual):
         share = shares[second]
         if share is None:
             continue
@@ -91,7 +104,9 @@ def test_stalls_and_deviations_are_what_a_plain_count_says(kernel: list[int], ga
         if unusual[second]:
             assert read["unusual"].stall_ms == min(unusual[second], LONGEST_STALL_S) * 1000
         else:
-            assert read["unusual"].deviation_permille == read["deviation"].deviation_permille // 2 * 2
+            deviation = read["deviation"].deviation_permille
+            shown = deviation // 2 * 2 if deviation >= max(LEAST_DEVIATION, LEAST_SPREADS * spread) else 0
+            assert read["unusual"].deviation_permille == shown
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ const STATES_OF: Partial<Record<Measure, string[]>> = {
 };
 
 const STRENGTHS: Partial<Record<Measure, string>> = {
-  unusual: "strong: held for seconds (full from 10 s); faint: above its own normal",
+  unusual: "strong: held for seconds (full from 10 s); faint: far above its own normal",
   stall: "full strength: held for 10 s without a pause",
   deviation: "strength: points above its own normal",
   busy: "strength: the share of that state in the worst second",

@@ -44,8 +44,12 @@ LONGEST_STALL_S = 40
 _STALL = 1000 // STALL_UNIT_MS
 _UNUSUAL_STALL = _STALL // 2
 UNUSUAL_FLOOR = 500
-# The kernel's share is at least this far above the core's normal in the seconds of a stall in `unusual`.
+# The kernel's share is at least this far above the core's normal in what `unusual` shows.
 LEAST_DEVIATION = 150
+# And so many median absolute deviations of the core: four times the standard deviation of normal noise. A cell of a
+# long view shows the worst of many seconds, and half of all lie above their median: without these two, every cell would
+# have a colour.
+LEAST_SPREADS = 6
 _STATE = (1 << STATE_BITS) - 1
 _WAIT = CELL_STATES.index("wait")
 # Pieces that are looked at together: enough to be quick, few enough to take little memory.
@@ -71,14 +75,16 @@ class Pooled:
 
 @dataclass(frozen=True, slots=True)
 class HeldPiece:
-    """The HELD seconds of a segment, and their median for each core (with WAITED where tasks mostly waited)."""
+    """The HELD seconds of a segment, and for each core their median (with WAITED where tasks mostly waited) and their
+    median absolute deviation from it."""
 
     piece: Piece
     middle: Scores
+    spread: Scores
 
     @property
     def nbytes(self) -> int:
-        return self.piece.nbytes + self.middle.nbytes
+        return self.piece.nbytes + self.middle.nbytes + self.spread.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +126,8 @@ def read_held(segment: Segment, read: Callable[[Segment, Request], pa.Table | No
     waited = ((piece.scores & WAITED) != 0) & recorded
     usual = waited.sum(axis=1) * 2 > recorded.sum(axis=1)
     middle = _median(kernel)
-    return HeldPiece(piece, np.where(usual & (middle != GAP), middle | WAITED, middle).astype(np.int16))
+    spread = _median(np.where(recorded, np.abs(kernel - middle[:, np.newaxis]), GAP).astype(np.int16))
+    return HeldPiece(piece, np.where(usual & (middle != GAP), middle | WAITED, middle).astype(np.int16), spread)
 
 
 def whole_seconds(window: Window) -> Window:
@@ -146,12 +153,12 @@ def unusual_seconds(pieces: Sequence[HeldPiece | None], measure: str) -> list[Pi
     alone = without_overlaps([each.piece for each in held])
     known = [replace(each, piece=piece) for each, piece in zip(held, alone, strict=True)]
     cores = max(len(held.middle) for held in known)
-    normal = _normals(known, cores)
+    normal, spread = _normals(known, cores)
     found: list[Piece] = []
     before: tuple[int, Ints, Ints] | None = None
     for begin, end in _stretches(known):
         first = known[begin].piece.first
-        scores, usual = _dense(known[begin:end], normal[begin:end], cores)
+        scores, usual, usual_spread = _dense(known[begin:end], normal[begin:end], spread[begin:end], cores)
         gaps = scores == GAP
         scores = np.where(gaps, 0, scores)
         kernel, waited = (scores & (WAITED - 1)) >> STATE_BITS, (scores & WAITED) != 0
@@ -160,6 +167,7 @@ def unusual_seconds(pieces: Sequence[HeldPiece | None], measure: str) -> list[Pi
         if measure == "unusual":
             waited &= (usual & WAITED) == 0
             held_by_kernel &= deviation >= LEAST_DEVIATION
+            deviation[deviation < np.maximum(LEAST_DEVIATION, LEAST_SPREADS * usual_spread)] = 0
         carried = _carried(before, first, cores)
         by_kernel, by_wait = (_runs(each, carry) for each, carry in zip((held_by_kernel, waited), carried, strict=True))
         before = first, by_kernel, by_wait
@@ -203,21 +211,28 @@ def _median(values: Scores) -> Scores:
     return middle
 
 
-def _normals(known: Sequence[HeldPiece], cores: int) -> Scores:
-    """Pieces x cores: the median of the pieces before, of the piece itself where there are none. WAITED where tasks
-    mostly waited."""
-    own = np.full((len(known), cores), GAP, np.int16)
-    for place, held in enumerate(known):
-        own[place, : len(held.middle)] = held.middle
-    padded = np.concatenate([np.full((NORMAL_SEGMENTS, cores), GAP, np.int16), own[:-1]])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, NORMAL_SEGMENTS, axis=0)
+def _normals(known: Sequence[HeldPiece], cores: int) -> tuple[Scores, Scores]:
+    """Pieces x cores: the median of the pieces before, of the piece itself where there are none, and the same of the
+    spreads. The first with WAITED where tasks mostly waited."""
+    own, windows = _before([held.middle for held in known], cores)
+    own_spread, spreads = _before([held.spread for held in known], cores)
     recorded = windows != GAP
     kernel = _median(np.where(recorded, windows & (WAITED - 1), GAP).astype(np.int16))
     waited = ((windows & WAITED) != 0) & recorded
     usual = waited.sum(axis=-1) * 2 > recorded.sum(axis=-1)
     normal = np.where(recorded.any(axis=-1), np.where(usual, kernel | WAITED, kernel), own)
+    spread = np.where(recorded.any(axis=-1), _median(spreads), own_spread)
     # A core that was not there before, and is not in this piece, has no normal; nor has it a value.
-    return np.maximum(normal, 0).astype(np.int16)
+    return np.maximum(normal, 0).astype(np.int16), np.maximum(spread, 0).astype(np.int16)
+
+
+def _before(columns: Sequence[Scores], cores: int) -> tuple[Scores, Scores]:
+    """Pieces x cores of one number, and pieces x cores x those of the pieces before."""
+    own = np.full((len(columns), cores), GAP, np.int16)
+    for place, column in enumerate(columns):
+        own[place, : len(column)] = column
+    padded = np.concatenate([np.full((NORMAL_SEGMENTS, cores), GAP, np.int16), own[:-1]])
+    return own, np.lib.stride_tricks.sliding_window_view(padded, NORMAL_SEGMENTS, axis=0)
 
 
 def _stretches(known: Sequence[HeldPiece]) -> list[tuple[int, int]]:
@@ -232,17 +247,18 @@ def _stretches(known: Sequence[HeldPiece]) -> list[tuple[int, int]]:
     return found
 
 
-def _dense(part: Sequence[HeldPiece], normal: Scores, cores: int) -> tuple[Scores, Scores]:
-    """Cores x seconds of neighbouring pieces, and the normal of each of them."""
+def _dense(part: Sequence[HeldPiece], normal: Scores, spread: Scores, cores: int) -> tuple[Scores, Scores, Scores]:
+    """Cores x seconds of neighbouring pieces, and normal and spread of each of them."""
     first = part[0].piece.first
     seconds = max(held.piece.first + held.piece.scores.shape[1] for held in part) - first
-    scores, usual = np.full((cores, seconds), GAP, np.int16), np.zeros((cores, seconds), np.int16)
-    for held, own in zip(part, normal, strict=True):
+    scores = np.full((cores, seconds), GAP, np.int16)
+    usual, usual_spread = np.zeros((cores, seconds), np.int16), np.zeros((cores, seconds), np.int16)
+    for held, own, own_spread in zip(part, normal, spread, strict=True):
         lines, columns = held.piece.scores.shape
         place = slice(held.piece.first - first, held.piece.first - first + columns)
         np.maximum(scores[:lines, place], held.piece.scores, out=scores[:lines, place])
-        usual[:, place] = own[:, np.newaxis]
-    return scores, usual
+        usual[:, place], usual_spread[:, place] = own[:, np.newaxis], own_spread[:, np.newaxis]
+    return scores, usual, usual_spread
 
 
 def _carried(before: tuple[int, Ints, Ints] | None, first: int, cores: int) -> tuple[Ints, Ints]:
