@@ -12,6 +12,7 @@ Frames are root first; a frame `libc.so:memcpy` is user code of that module, a b
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +65,8 @@ class Scene:
         self._sampled: list[_Sampled] = []
         self._stacks: dict[tuple[str, ...], int] = {}
         self._without: set[str] = set()
+        # By the second: for how long the row that begins there is; those without a row have no number.
+        self._spans = dict.fromkeys(range(seconds), 1)
 
     @property
     def window(self) -> Window:
@@ -105,6 +108,14 @@ class Scene:
         source = values.pop("source", "kernel-log")
         return self.row("events", second, source=source, kind=kind, severity=severity, text=text, **values)
 
+    def pause(self, since: int, until: int, *, late: bool = False) -> "Scene":
+        """Seconds without rows of cores and node: the recorder was away, or `late` and wrote one for them all."""
+        for second in range(since, until):
+            self._spans.pop(second, None)
+        if late:
+            self._spans[since] = until - since
+        return self
+
     def without(self, *tables: str) -> "Scene":
         """Leave tables out, as where a source was missing."""
         self._without.update(tables)
@@ -124,13 +135,15 @@ class Scene:
         tables: dict[str, list[dict[str, Any]]] = defaultdict(list)
         starts = [MONO + second * NANOS for second in range(self.seconds)]
         for second, start in enumerate(starts):
-            tables["node"].append({"time": start, "span_ms": 1000, **self._node[second]})
+            if second in self._spans:
+                span = self._spans[second] * 1000
+                tables["node"].append({"time": start, "span_ms": span, **self._node[second]})
             for table, rows in self._rows[second].items():
                 tables[table] += [_timed(table, row) for row in rows]
         ends = [start + NANOS for start in starts]
         written = [
             ("anchors", {"time": ends, "wall": [end + self._wall - MONO for end in ends]}),
-            ("cpu", self._cpu(starts)),
+            ("cpu", self._recorded(self._cpu(starts))),
             *self._sampled_tables(),
             *((table, _columns(rows)) for table, rows in tables.items()),
         ]
@@ -146,13 +159,19 @@ class Scene:
         write_sealed(directory, name, RecordingFacts(**facts), whole)
         return Recording.open(directory)
 
+    def _recorded(self, columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        """The rows of cores without those of seconds that have none, each with its length."""
+        seconds = [second for second in range(self.seconds) for _ in range(self.cores)]
+        columns["span_ms"] = [self._spans.get(second, 0) * 1000 for second in seconds]
+        kept = [second in self._spans for second in seconds]
+        return {name: list(compress(column, kept)) for name, column in columns.items()}
+
     def _cpu(self, starts: list[int]) -> dict[str, list[Any]]:
         """The shares of all cores, second by second."""
         rows = len(starts) * self.cores
         columns: dict[str, list[Any]] = {
             "time": [start for start in starts for _ in range(self.cores)],
             "cpu": [*range(self.cores)] * len(starts),
-            "span_ms": [1000] * rows,
             **{name: [0] * rows for name in (*STATES, "wait_ns")},
         }
         for (cpu, second), states in self._states.items():

@@ -50,6 +50,15 @@ def test_trouble_without_a_pause_is_not_its_own_calm(tmp_path: Path) -> None:
     assert focus.baseline.empty
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["away", "late"])
+def test_what_was_not_recorded_is_no_calm(tmp_path: Path, late: bool) -> None:
+    """Else a recorder that stalled would be compared with: 0.0% before."""
+    scene = Scene(cores=4, seconds=60).pause(20, 40, late=late).core(1, 45, 50, system=970)
+    (focus, *_) = find_foci(scene.write(tmp_path), scene.window)
+    assert focus.window == Window(at(45), at(50))
+    assert focus.baseline.until <= at(20) and focus.baseline.seconds >= 15
+
+
 @pytest.mark.parametrize(("since", "until"), [(0, 6), (34, 40)])
 def test_trouble_at_an_edge(tmp_path: Path, since: int, until: int) -> None:
     scene = Scene(cores=4, seconds=40).core(1, since, until, system=970)

@@ -19,7 +19,7 @@ import numpy as np
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.catalogue import thresholds
 from exhume.diagnose.evidence.rows import Floats, Ints, Mask, Rows
-from exhume.model.clock import NANOS, Window
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.tables import RESTART
 from exhume.store.read.events import EventView
 from exhume.store.read.recording import Recording
@@ -64,7 +64,7 @@ def _find_foci(recording: Recording, window: Window, at: int | None, most: int) 
     span = recording.span() or window
     context = Window(window.since - _limit("context_s") * NANOS, window.until + 30 * NANOS).clamp(span)
     seconds = max(1, -(-context.nanos // NANOS))
-    excesses, severe = _excesses(recording, context, seconds)
+    excesses, severe, recorded = _excesses(recording, context, seconds)
     names = list(excesses)
     stacked = np.minimum(np.stack(list(excesses.values())), 2.0)
     scores = np.maximum(stacked.max(axis=0), 0.0)
@@ -76,7 +76,9 @@ def _find_foci(recording: Recording, window: Window, at: int | None, most: int) 
     inside = np.zeros(seconds, np.bool_)
     inside[first:last] = True
     runs = _runs(np.where(inside, scores, 0.0))
-    foci = [_focus(run, context, scores if measures[run.worst] == _GROWTH else felt, measures) for run in runs]
+    foci = [
+        _focus(run, context, scores if measures[run.worst] == _GROWTH else felt, recorded, measures) for run in runs
+    ]
     # The longest stretch of severe seconds that none of the runs has. One that stands out less, and is severe in a part
     # only, is about something else: faults, say, that were more while the programs that make them had their cores.
     left, gap = severe & inside, _limit("gap_s")
@@ -87,7 +89,7 @@ def _find_foci(recording: Recording, window: Window, at: int | None, most: int) 
     more = []
     if lasting is not None:
         since = max(lasting[0], lasting[1] - _limit("longest_s"))
-        calm = _calm_near(lasting, context, ~severe & (felt < 1.0))
+        calm = _calm_near(lasting, context, ~severe & (felt < 1.0) & recorded)
         more = [Focus(_wall(context, since, lasting[1]), calm, _limit("lasting_score"), "")]
     if not foci and not more:
         return [_flat(window, context, scores)]
@@ -116,13 +118,13 @@ class _Run:
     score: float
 
 
-def _focus(run: _Run, context: Window, scores: Floats, measures: list[str]) -> Focus:
+def _focus(run: _Run, context: Window, scores: Floats, recorded: Mask, measures: list[str]) -> Focus:
     begin, end, longest = run.begin, run.end, _limit("longest_s")
     if end - begin > longest:
         begin = max(begin, min(run.worst - longest // 2, end - longest))
         end = begin + longest
     calm = max(_limit("least_score") / 2, _limit("calm_part") * run.score)
-    baseline = _calm_near((run.begin, run.end), context, scores < calm)
+    baseline = _calm_near((run.begin, run.end), context, (scores < calm) & recorded)
     return Focus(_wall(context, begin, end), baseline, run.score, measures[run.worst])
 
 
@@ -184,9 +186,10 @@ def _wall(context: Window, begin: int, end: int) -> Window:
     return Window(context.since + begin * NANOS, min(context.since + end * NANOS, context.until))
 
 
-def _excesses(recording: Recording, context: Window, seconds: int) -> tuple[dict[str, Floats], Mask]:
-    """How far each second stands out by each measure, and whether it is severe whatever was before."""
-    cores, hot = _of_cores(recording, context, seconds)
+def _excesses(recording: Recording, context: Window, seconds: int) -> tuple[dict[str, Floats], Mask, Mask]:
+    """How far each second stands out by each measure; whether it is severe whatever was before; whether it was
+    recorded as a second of its own."""
+    cores, hot, recorded = _of_cores(recording, context, seconds)
     weights, severe = _limit("weights"), _limit("severe")
     rows = Rows("throttling", recording.read("throttling", context, ["periods", "throttled", "wall"]))
     shares = rows.numbers("throttled") / np.maximum(rows.numbers("periods"), 1)
@@ -210,15 +213,17 @@ def _excesses(recording: Recording, context: Window, seconds: int) -> tuple[dict
         "restarts": _before(restarts, context, seconds, _limit("restart_reported_s")) * _limit("restart_score"),
     }
     graves = hot | (throttled >= severe["throttling"]) | (waits >= 1) | (runnable >= severe["runnable"])
-    return excesses, graves
+    return excesses, graves, recorded
 
 
-def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict[str, Floats], Mask]:
-    """Each core above its own calm; of the cores, the one that is furthest above it. And whether one is severe."""
+def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict[str, Floats], Mask, Mask]:
+    """Each core above its own calm; of the cores, the one that is furthest above it. Whether one is severe, and which
+    seconds were recorded."""
     cpu = Rows("cpu", recording.read("cpu", context, ["cpu", "span_ms", *_CORE_STATES, "wait_ns", "wall"]))
     severe = np.zeros(seconds, np.bool_)
     if not len(cpu):
-        return {}, severe
+        # Without this table nothing says when the recorder was away.
+        return {}, severe, np.ones(seconds, np.bool_)
     present = np.bincount(cpu.cpu) > 0
     cores = int(present.sum())
     # Core numbers may have holes.
@@ -230,7 +235,19 @@ def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict
         shares = _most(places, value, cores * seconds).reshape(cores, seconds)
         severe |= (shares >= _limit("severe").get(name, np.inf)).any(axis=0)
         found[name] = _above_own_calm(shares) * _limit("weights").get(name, 1.0)
-    return found, severe
+    return found, severe, _recorded(cpu, context, seconds)
+
+
+def _recorded(cpu: Rows, context: Window, seconds: int) -> Mask:
+    """The seconds that rows of cores cover. Not those of a tick that came late: it has the mean of many seconds, in one
+    of them."""
+    own = cpu.where(cpu.numbers("span_ms") <= _limit("late_s") * 1000)
+    spans = own.numbers("span_ms").astype(np.int64) * MILLIS
+    last = np.clip((own.wall + np.maximum(spans, 1) - 1 - context.since) // NANOS, 0, seconds - 1)
+    edges = np.bincount(_bins(own, context, seconds), minlength=seconds + 1)
+    edges = edges - np.bincount(last + 1, minlength=seconds + 1)
+    covered: Mask = np.cumsum(edges)[:seconds] > 0
+    return covered
 
 
 def _above_own_calm(shares: Floats) -> Floats:
