@@ -84,6 +84,17 @@ def test_a_tick_that_takes_long_does_not_cost_more_than_a_core(tmp_path: Path) -
     assert round(Recording.open(tmp_path).self_cost().cpu_percent_max, 1) == round(100 * 8.13 / 18.499, 1)
 
 
+def test_a_rate_that_was_lowered_and_raised_again(tmp_path: Path) -> None:
+    writer = recorder(tmp_path)
+    for index, rate_hz in enumerate((97, 48, 97, 64)):
+        tick = tick_at(index)
+        writer.append("self", self_row(tick, 5_000) | {"rate_hz": [rate_hz]})
+        writer.commit(tick)
+    writer.close()
+    cost = Recording.open(tmp_path).self_cost()
+    assert (cost.lowest_rate_hz, cost.newest_rate_hz) == (48, 64)
+
+
 def test_events_stand_where_they_happened(tmp_path: Path) -> None:
     writer = recorder(tmp_path)
     for index, late in ((0, 0), (1, 4000), (70, 60)):

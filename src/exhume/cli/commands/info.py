@@ -58,7 +58,8 @@ def info_lines(info: RecordingInfo, zone: tzinfo | None, *, live: bool, sealed: 
     per_sample = f", {info.bytes / info.samples:.1f} bytes a sample" if info.samples else ""
     yield "size", f"{size(info.bytes)} in {count(info.segments, 'segment')}{per_sample}"
     if info.rate_hz:
-        yield "samples", f"{info.samples:,} at {info.rate_hz} Hz on each core, by {info.event_source}"
+        lowered = f"{cost.lowest_rate_hz} to " if 0 < cost.lowest_rate_hz < info.rate_hz else ""
+        yield "samples", f"{info.samples:,} at {lowered}{info.rate_hz} Hz on each core, by {info.event_source}"
     else:
         # The newest part was recorded without a sampler; an older one may have had it.
         earlier = f"{info.samples:,} from earlier, none now" if info.samples else "no stack samples"

@@ -65,13 +65,15 @@ class CostOfSource:
 class SelfCost:
     """The recorder's own cost: CPU in percent of one core, memory in KiB, and all the bytes that it wrote. `sources`
     has the CPU by source, the most expensive first; none in recordings of less than ten seconds, or from before they
-    were measured."""
+    were measured. `lowest_rate_hz` and `newest_rate_hz`: a recorder over its budget samples less often."""
 
     seconds: float
     cpu_percent_mean: float
     cpu_percent_max: float
     rss_kb_max: int
     written_bytes: int
+    lowest_rate_hz: int = 0
+    newest_rate_hz: int = 0
     sources: list[CostOfSource] = field(default_factory=list)
 
 
@@ -362,6 +364,7 @@ class Recording:
             return SelfCost(0.0, 0.0, 0.0, 0, 0)
         span_us = np.maximum(1, rows.column("span_ms").to_numpy().astype(np.int64)) * 1000
         used_us = rows.column("user_us").to_numpy().astype(np.int64) + rows.column("system_us").to_numpy()
+        rates = rows.column("rate_hz").to_numpy()
         taken_us = np.maximum(span_us, span_us + np.diff(rows.column("tick_us").to_numpy().astype(np.int64), prepend=0))
         return SelfCost(
             seconds=float(span_us.sum()) / 1e6,
@@ -369,6 +372,8 @@ class Recording:
             cpu_percent_max=100 * float((used_us / taken_us).max()),
             rss_kb_max=int(rows.column("rss_kb").to_numpy().max()),
             written_bytes=int(rows.column("written_bytes").to_numpy().sum()),
+            lowest_rate_hz=int(rates.min()),
+            newest_rate_hz=int(rates[rows.column("time").to_numpy().argmax()]),
             sources=self._costs_of_sources(window),
         )
 

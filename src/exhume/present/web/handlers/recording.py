@@ -13,7 +13,7 @@ from exhume.present.web.params import FilesParams, QueryParams, RecordingParams
 from exhume.present.web.schemas import Cost, LiveShape, Loss, Reply, json_reply
 from exhume.store.read.core_grid import MEASURES, STATES
 from exhume.store.read.progress import raise_if_cancelled
-from exhume.store.read.recording import Recording
+from exhume.store.read.recording import Recording, SelfCost
 from exhume.store.write.lock import being_recorded
 
 VERSION = 1
@@ -53,6 +53,7 @@ def recording(handle: RecordingHandle, params: RecordingParams) -> Reply:
         # A changed rate is one change, not so many losses as it has Hz.
         count = loss_total(loss.kind, loss.count) + (losses[key]["count"] if key in losses else 0)
         losses[key] = {"source": loss.source, "kind": loss.kind, "count": count, "text": loss.text}
+    cost = found.self_cost(Window(span.until - COST_S * NANOS, span.until))
     young = span.seconds < YOUNG_S
     coming = "; each second comes as it is recorded" if shape["live"] else ""
     shape |= {
@@ -67,7 +68,8 @@ def recording(handle: RecordingHandle, params: RecordingParams) -> Reply:
         "timezone": facts.timezone,
         "since": ms(span.since),
         "until": ms(span.until),
-        "rate_hz": facts.rate_hz,
+        # As it is now: a recorder over its budget samples less often.
+        "rate_hz": cost.newest_rate_hz or facts.rate_hz,
         "event_source": facts.event_source,
         "segments": len(found.segments),
         "lost": sum(loss["count"] for loss in losses.values()),
@@ -77,13 +79,12 @@ def recording(handle: RecordingHandle, params: RecordingParams) -> Reply:
         "skipped": [
             f"{each.path.relative_to(found.directory)}: {each.reason}" for each in found.skipped[:_MAX_SKIPPED]
         ],
-        "cost": _cost(found, span),
+        "cost": _cost(cost),
     }
     return json_reply(shape)
 
 
-def _cost(found: Recording, span: Window) -> Cost | None:
-    cost = found.self_cost(Window(span.until - COST_S * NANOS, span.until))
+def _cost(cost: SelfCost) -> Cost | None:
     if not cost.seconds:
         return None
     return {"cpu_percent": round(cost.cpu_percent_mean, 3), "memory_mb": round(cost.rss_kb_max / 1000, 1)}
