@@ -1,5 +1,6 @@
 """Records of /dev/kmsg and of syslog(2)."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,17 @@ def test_lines_of_syslog() -> None:
         LogRecord(None, 1_000_002, False, "\tindented"),
         LogRecord(None, 99_000_000, False, ""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("priority", "error"), [(0, True), (3, True), (4, False), (6, False), (11, False), (30, False)]
+)
+def test_what_the_kernel_itself_calls_an_error(priority: int, error: bool) -> None:
+    """11 is an error too, of a program that wrote into the log."""
+    record = parse_record(b"%d,1,2,-;text\n" % priority)
+    assert record is not None and record.error is error
+    (line,) = parse_syslog(b"<%d>[    0.000000] text\n" % priority)
+    assert line.error is error
 
 
 @given(st.binary(max_size=400))

@@ -11,19 +11,22 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _SYSLOG_LINE = re.compile(
-    rb"^<\d{1,4}>\[ {0,4}(?P<s>\d{1,12})\.(?P<us>\d{6})\](?:\[ *[TC]\d{1,10}\])? (?P<text>[^\n]*)", re.MULTILINE
+    rb"^<(?P<priority>\d{1,4})>\[ {0,4}(?P<s>\d{1,12})\.(?P<us>\d{6})\](?:\[ *[TC]\d{1,10}\])? (?P<text>[^\n]*)",
+    re.MULTILINE,
 )
+_KERN_ERR = 3
 _ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
 class LogRecord(NamedTuple):
     """One message; `stamp_us` is the log's own clock (local_clock), `continues` marks the rest of the line before.
-    Those of syslog(2) have no sequence number."""
+    Those of syslog(2) have no sequence number. An `error` is what the kernel itself calls one, or worse."""
 
     sequence: int | None
     stamp_us: int
     continues: bool
     text: str
+    error: bool = False
 
 
 def parse_record(raw: bytes) -> LogRecord | None:
@@ -33,7 +36,7 @@ def parse_record(raw: bytes) -> LogRecord | None:
     if not separator or len(fields) < 4:
         return None
     try:
-        sequence, stamp = int(fields[1]), int(fields[2])
+        priority, sequence, stamp = int(fields[0]), int(fields[1]), int(fields[2])
     except ValueError:
         return None
     if sequence < 0 or stamp < 0:
@@ -42,11 +45,17 @@ def parse_record(raw: bytes) -> LogRecord | None:
     if b"\\x" in text:
         # The kernel escapes what isn't printable ASCII, byte by byte: a tab, or the bytes of a UTF-8 letter.
         text = _ESCAPED.sub(lambda escape: bytes((int(escape[1], 16),)), text)
-    return LogRecord(sequence, stamp, fields[3] == b"c", text.decode("utf-8", "replace"))
+    return LogRecord(sequence, stamp, fields[3] == b"c", text.decode("utf-8", "replace"), _is_error(priority))
 
 
 def parse_syslog(raw: bytes) -> Iterator[LogRecord]:
     """The lines of what SYSLOG_ACTION_READ_ALL returns, without those that have another shape."""
     for match in _SYSLOG_LINE.finditer(raw):
         stamp = int(match["s"]) * 1_000_000 + int(match["us"])
-        yield LogRecord(None, stamp, False, match["text"].decode("utf-8", "replace"))
+        text = match["text"].decode("utf-8", "replace")
+        yield LogRecord(None, stamp, False, text, _is_error(int(match["priority"])))
+
+
+def _is_error(priority: int) -> bool:
+    """By the level (include/linux/kern_levels.h, KERN_ERR). Lines that programs write have another facility than 0."""
+    return 0 <= priority <= _KERN_ERR

@@ -339,7 +339,7 @@ class KernelLogSource:
         if before is not None and (joined := join_halves(before, record, known)):
             text, known = joined
             if before.row is not None:
-                before.row.update(describe_line(text, known))
+                before.row.update(describe_line(text, known, error=before.record.error))
                 self._before = LogLine(record._replace(text=text), before.row, known is not None)
                 return
         row = None if only_known and known is None else self._add(record, text, known)
@@ -351,7 +351,8 @@ class KernelLogSource:
         if self._room[known is not None] < 0:
             self._left_out += 1
             return None
-        self._rows.append({"kernel_us": record.stamp_us, "sequence": record.sequence, **describe_line(text, known)})
+        described = describe_line(text, known, error=record.error)
+        self._rows.append({"kernel_us": record.stamp_us, "sequence": record.sequence, **described})
         return self._rows[-1]
 
 
@@ -362,9 +363,9 @@ _REFUSED = (
 _REMEDIES = {errno.EPERM: _REFUSED, errno.EACCES: _REFUSED}
 
 
-def describe_line(text: str, known: Recognised | None) -> dict[str, Any]:
+def describe_line(text: str, known: Recognised | None, *, error: bool = False) -> dict[str, Any]:
     if known is None:
-        return {"text": text, "kind": PLAIN_KIND, "severity": "info"}
+        return {"text": text, "kind": PLAIN_KIND, "severity": "warning" if error else "info"}
     return {"text": text, "kind": known.kind, "severity": known.severity, **known.fields}
 
 
