@@ -169,8 +169,10 @@ def _oom(vitals: Vitals) -> Check:
     title, kills = "killed for memory", vitals.oom_kills
     if kills is None:
         return _unseen("oom", title, vitals.unseen.get("oom_kills", "this kernel doesn't count them"))
-    level = Level.LOOK if kills / max(vitals.uptime_s / 86_400, 1 / 24) >= OOM_A_DAY else Level.WELL
-    return Check("oom", title, level, f"{kills:,} since boot", f"under {OOM_A_DAY:.0f} a day", number=kills)
+    a_day = kills / max(vitals.uptime_s / 86_400, 1 / 24)
+    level = Level.LOOK if a_day >= OOM_A_DAY else Level.WELL
+    value = f"{kills:,} since boot" + (f", {a_day:.1f} a day" if kills else "")
+    return Check("oom", title, level, value, f"under {OOM_A_DAY:.0f} a day", number=kills)
 
 
 def _steal(vitals: Vitals) -> Check:

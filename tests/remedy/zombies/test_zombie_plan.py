@@ -193,8 +193,8 @@ def test_a_few_without_a_page_are_normal():
 def test_a_few_with_pages_can_be_freed_but_need_not():
     plan = make_plan(situation(13, parent(file=12_000)))
     assert ids(plan) == ["reclaim", "drop-caches"]
-    assert plan.summary.endswith("So few are normal, and need no remedy.")
-    assert "need no remedy" not in make_plan(situation(500, parent(file=500))).summary
+    assert "few are normal" in plan.summary
+    assert "few are normal" not in make_plan(situation(500, parent(file=500))).summary
 
 
 def test_no_zombies_no_steps():

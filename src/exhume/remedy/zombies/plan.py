@@ -521,5 +521,9 @@ def _summary(situation: Situation, parents: Sequence[ParentResidual]) -> str:
     others = f" and {count(len(parents) - 1, 'other parent')}" if len(parents) > 1 else ""
     dying = situation.census.dying
     who = "An unknown number of zombies" if dying is None else count(dying, "zombie")
-    few = " So few are normal, and need no remedy." if dying is not None and dying <= THRESHOLDS.normal else ""
+    few = (
+        " So few are normal: these steps free them, but nothing needs it."
+        if dying is not None and dying <= THRESHOLDS.normal
+        else ""
+    )
     return f"{who}, held by {held} charged below {worst.path}{others}.{few}"

@@ -77,6 +77,7 @@ def _finding(cause: str, directory: Path, at: str | None, progress: Progress) ->
     found = diagnose(view.recording, target.window, at=target.at, progress=lambda share: progress("diagnosing", share))
     fitting = [finding for finding in found.findings if finding.cause == cause]
     if not fitting:
-        others = listed([finding.cause for finding in found.findings]) or "nothing"
-        raise UsageError(f"the recording shows no {cause} at that time, but {others}; choose another moment with --at")
+        others = listed([finding.cause for finding in found.findings])
+        instead = f", but {others}" if others else ", nor another cause"
+        raise UsageError(f"the recording shows no {cause} at that time{instead}; choose another moment with --at")
     return fitting[0]
