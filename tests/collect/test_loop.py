@@ -115,7 +115,7 @@ def test_a_failed_source_has_its_place_in_the_loss_and_its_traceback_in_the_log(
     made.run(4)
     (loss,) = made.sink.rows("losses")
     line = inspect.getsourcelines(parse_duration)[1]
-    file, _, number = re.search(r"\((\S+)\); retried in", loss["text"])[1].partition(":")
+    file, _, number = re.search(r" at (\S+)\)$", loss["text"])[1].partition(":")
     assert file == "model/times.py"
     assert line < int(number) < line + 30
     (record,) = caplog.records

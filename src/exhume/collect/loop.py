@@ -217,8 +217,9 @@ class Recorder:
             return action(), []
         except Exception as error:  # noqa: BLE001  the edge of the tick: one failure must not end the recording
             self._paused[name] = tick.index + RETRY_TICKS
-            text = f"{type(error).__name__}: {error} ({_place_of(error)}); retried in {RETRY_TICKS} s"
-            _log.warning("%s %s failed: %s", kind, name, text, exc_info=error)
+            what = f"{type(error).__name__}: {error} at {_place_of(error)}"
+            text = f"the {kind} {name} failed and is tried again in {RETRY_TICKS} s; please report it ({what})"
+            _log.warning("%s", text, exc_info=error)
             return otherwise, [Losses(tick.start, name, f"{kind}-failed", 1, text)]
 
     def _keep_budget(self, tick: Tick, spent: Self, batch: TickBatch) -> None:
