@@ -154,7 +154,7 @@ COMMANDS = {
     ),
 }
 EXAMPLES = ("exhume", "exhume diagnose --last 10m", "exhume COMMAND --help")
-ABOUT = """A flight recorder for CPU starvation: every core, every second, every stack.
+ABOUT = """A flight recorder for CPU starvation: every core, every second, stacks of what ran.
 
 Without a command it records this node into the default directory until it is stopped, and serves the page of that
 recording on this machine. Settings can be given as EXHUME_* variables too.

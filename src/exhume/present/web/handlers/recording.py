@@ -13,7 +13,7 @@ from exhume.present.web.params import FilesParams, QueryParams, RecordingParams
 from exhume.present.web.schemas import Cost, LiveShape, Loss, Reply, json_reply
 from exhume.store.read.core_grid import MEASURES, STATES
 from exhume.store.read.progress import raise_if_cancelled
-from exhume.store.read.recording import Recording, SelfCost
+from exhume.store.read.recording import SelfCost
 from exhume.store.write.lock import being_recorded
 
 VERSION = 1
