@@ -297,7 +297,7 @@ def _with_region_ends(
     return np.insert(addresses, at + 1, reach), np.insert(names, at + 1, _NO_NAME)
 
 
-# A load costs a tenth of a second of CPU: one that was in vain doubles the time until the next, up to an hour, unless
+# A load costs a tenth of a second of CPU: one that named nothing new doubles the time until the next, up to an hour, unless
 # modules were loaded.
 _RELOAD_AFTER_S, _RELOAD_AFTER_AT_MOST_S = 60.0, 3600.0
 _MAX_UNKNOWN = 4096
@@ -339,9 +339,9 @@ class KernelSymbols:
             before = self._named(table, at)
             table = self._load()
             at = table.find(addresses)
-            in_vain = self._named(table, at) == before
+            unchanged = self._named(table, at) == before
             self._reload_after_s = (
-                min(self._reload_after_s * 2, _RELOAD_AFTER_AT_MOST_S) if in_vain else _RELOAD_AFTER_S
+                min(self._reload_after_s * 2, _RELOAD_AFTER_AT_MOST_S) if unchanged else _RELOAD_AFTER_S
             )
             if len(self._unknown) > _MAX_UNKNOWN:
                 self._unknown.clear()
