@@ -21,17 +21,18 @@ class Docker(BaseHTTPRequestHandler):
 
     asked: ClassVar[list[str]] = []
     status = 200
+    listed: ClassVar[list[dict[str, object]]] = []
+    removed: ClassVar[list[tuple[str, dict[str, str]]]] = []
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
         if self.path.startswith("/events"):
-            events = [
-                {"Actor": {"ID": number, "Attributes": {"name": name, "image": "agent:1"}}}
-                for number, name in ((GONE, "ecs-agent"), (HERE, "an-older-name"))
-            ]
-            body = "\n".join(json.dumps(event) for event in events)
+            body = "\n".join(
+                json.dumps({"Actor": {"ID": number, "Attributes": {**known, "image": "agent:1"}}})
+                for number, known in self.removed
+            )
         else:
-            body = json.dumps([{"Id": HERE, "Names": ["/web"], "Image": "nginx:1.27"}])
+            body = json.dumps(self.listed)
         self.send_response(self.status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -45,6 +46,8 @@ class Docker(BaseHTTPRequestHandler):
 def docker(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "docker.sock"
     Docker.asked, Docker.status = [], 200
+    Docker.listed = [{"Id": HERE, "Names": ["/web"], "Image": "nginx:1.27"}]
+    Docker.removed = [(GONE, {"name": "ecs-agent"}), (HERE, {"name": "an-older-name"})]
     with answering(path, Docker):
         yield path
 
@@ -57,6 +60,23 @@ def test_docker_names_what_it_has_and_what_it_removed_lately(docker: Path) -> No
         GONE: ContainerName("ecs-agent", "agent:1", "docker"),
     }
     assert any(path.startswith("/events?since=1700000000&until=") for path in Docker.asked)
+
+
+def test_containers_of_a_pod_have_the_names_of_the_cluster(docker: Path) -> None:
+    """dockershim names them `k8s_<container>_<pod>_<namespace>_<uid>_<attempt>`; its labels have the parts."""
+    pod = {"io.kubernetes.pod.name": "web-0", "io.kubernetes.pod.namespace": "shop"}
+    sandbox = {**pod, "io.kubernetes.container.name": "POD", "io.kubernetes.docker.type": "podsandbox"}
+    app = {**pod, "io.kubernetes.container.name": "app", "io.kubernetes.docker.type": "container"}
+    Docker.listed = [
+        {"Id": HERE, "Names": ["/k8s_POD_web-0_shop_uid_0"], "Image": "pause:3", "Labels": sandbox},
+        {"Id": "c3" * 32, "Names": ["/k8s_app_web-0_shop_uid_1"], "Image": "shop:2", "Labels": app},
+    ]
+    Docker.removed = [
+        (GONE, {**app, "name": "k8s_app_web-0_shop_uid_0"}),
+        ("d4" * 32, {**sandbox, "name": "k8s_POD_web-0_shop_uid_9"}),
+    ]
+    found = {number[:2]: each.name for number, each in container_names(docker, 0, NO_LOGS).names.items()}
+    assert found == {"a1": "shop/web-0/POD", "b2": "shop/web-0/app", "c3": "shop/web-0/app", "d4": "shop/web-0/POD"}
 
 
 def test_a_docker_that_refuses_is_a_blind_spot(docker: Path) -> None:
