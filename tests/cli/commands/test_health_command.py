@@ -89,7 +89,7 @@ def test_neither_arrow_nor_a_terminal_library_is_loaded(tmp_path):
 @pytest.mark.alone
 @pytest.mark.slow
 def test_a_probe_is_cheap(tmp_path):
-    """At least once in five it takes under 0.2 s of CPU time: a probe may run every few seconds."""
+    """At least once in five it takes under 0.2 s of CPU time: for probes that run every minute."""
     spent = []
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,5 +1,6 @@
 """The manifests fit the API of every supported Kubernetes and grant no more than is needed; the chart has the same."""
 
+import re
 import shutil
 import subprocess
 from itertools import chain
@@ -14,7 +15,7 @@ from tools.page import SOURCES
 
 from exhume import __version__
 from exhume.cli.args import Parser
-from exhume.cli.commands import record
+from exhume.cli.commands import health, record
 from exhume.model.settings import SETTINGS
 
 VERSIONS = ("1.25", "1.29", "1.33", "1.37")
@@ -81,6 +82,23 @@ def test_arguments_and_variables_are_known_to_the_program() -> None:
     parser = Parser(prog="exhume record")
     record.add_options(parser)
     assert command == "record" and vars(parser.parse_args(args))["group"] == "exhume"
+
+
+def test_only_ticks_that_stopped_restart_the_recorder() -> None:
+    recorder = containers(kustomized())["recorder"]
+    parser = Parser(prog="exhume health")
+    health.add_options(parser)
+    asked = {}
+    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+        program, command, *args = recorder[name]["exec"]["command"]
+        assert (program, command) == ("exhume", "health") and recorder[name]["timeoutSeconds"] >= 10
+        asked[name] = parser.parse_args(args)
+    assert all(each.allow_losses for each in asked.values())
+    assert asked["livenessProbe"].late_after == "60s"
+    assert asked["readinessProbe"].late_after == health.DEFAULT_LATE_AFTER
+    # The page of the command recommends what the manifests have.
+    (block,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/commands/health.md").read_text(), re.DOTALL)
+    assert yaml.safe_load(block) == {name: recorder[name] for name in ("readinessProbe", "livenessProbe")}
 
 
 def test_the_page_can_read_what_the_recorder_writes() -> None:
