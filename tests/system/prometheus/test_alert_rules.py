@@ -1,6 +1,7 @@
 """The alerts: their unit tests by promtool, and what people need to act on them."""
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -51,6 +52,16 @@ def test_every_alert_has_a_runbook() -> None:
     assert links == [name.lower() for name in ALERTS]
     for section in re.split(r"^## ", DOCUMENT.read_text(), flags=re.MULTILINE)[1:]:
         assert re.findall(r"\*\*(\w+)\.\*\*", section) == ["Meaning", "Check", "Do"]
+
+
+def test_the_documented_commands_make_runbooks_links() -> None:
+    (shell,) = re.findall(r"^(sed .*) > exhume-rules.yml$", DOCUMENT.read_text(), re.MULTILINE)
+    program, script, rules = shlex.split(shell)
+    (site,) = re.findall(r"`(s\|runbook_url[^`]*)`", DOCUMENT.read_text())
+    for each in (script, site):
+        done = subprocess.run([program, each, RULES.parents[2] / rules], capture_output=True, text=True, check=True)
+        links = re.findall(r"runbook_url: https://\S+/alerts\.(?:md|html)#(\w+)", done.stdout)
+        assert links == [name.lower() for name in ALERTS]
 
 
 def test_rules_use_only_metrics_that_exist() -> None:
