@@ -9,6 +9,7 @@ import pytest
 
 from exhume.control import installation
 from exhume.control.installation import (
+    ALLOWED_ADDRESSES,
     CAPABILITIES,
     OWN_FILES,
     PAGE,
@@ -98,7 +99,7 @@ def node(tmp_path, monkeypatch):
 
 def test_what_is_installed_is_removed_again(node):
     before = node.tree()
-    outcome = node.install()
+    outcome = node.install(allowed=["192.0.2.7"])
     assert not outcome.left
     written = node.tree()
     assert {f"/{path}" for path in written} >= {*OWN_FILES, *(f"{WANTS}/{unit}" for unit in UNITS)}
@@ -108,7 +109,8 @@ def test_what_is_installed_is_removed_again(node):
     outcome = node.uninstall(purge=True)
     assert not outcome.left
     assert node.tree() == before
-    assert not (node.root / "etc/sysusers.d").exists(), "a directory that was made for it"
+    for made in ("etc/sysusers.d", Path(ALLOWED_ADDRESSES[1:]).parent):
+        assert not (node.root / made).exists(), "a directory that was made for it"
     assert not node.work.exists()
     assert node.units.orders[3:] == [
         ("stop", PAGE),
@@ -155,6 +157,31 @@ def test_an_upgrade_renews_the_units_and_starts_them_again(node):
     assert node.units.orders == [("reload",), *expected]
     node.uninstall(purge=True)
     assert node.tree() == before
+
+
+def test_addresses_are_kept_by_an_upgrade_and_replaced_by_others(node):
+    before, place = node.tree(), node.root / ALLOWED_ADDRESSES[1:]
+    node.install()
+    assert not place.exists()
+    node.units.orders.clear()
+    node.install(allowed=["192.0.2.7", "10.1.0.0/16"])
+    assert "IPAddressAllow=192.0.2.7 10.1.0.0/16\n" in place.read_text()
+    # Only the recorder has to know of it.
+    assert node.units.orders == [("reload",), ("stop", RECORDER), ("start", RECORDER), ("start", PAGE)]
+    node.install("/opt/new/bin/exhume")
+    assert "IPAddressAllow=192.0.2.7 10.1.0.0/16\n" in place.read_text()
+    node.install("/opt/new/bin/exhume", allowed=["2001:db8::7"])
+    assert "IPAddressAllow=2001:db8::7\n" in place.read_text() and "192.0.2.7" not in place.read_text()
+    node.uninstall(purge=True)
+    assert node.tree() == before
+
+
+def test_a_drop_in_of_another_is_left(node):
+    before, place = node.tree(), node.root / Path(ALLOWED_ADDRESSES[1:]).with_name("override.conf")
+    node.install(allowed=["192.0.2.7"])
+    place.write_text("[Service]\nCPUQuota=20%\n")
+    node.uninstall(purge=True)
+    assert node.tree() == {**before, str(place.relative_to(node.root)): "[Service]\nCPUQuota=20%\n"}
 
 
 def test_a_file_of_another_is_not_overwritten(node):

@@ -141,7 +141,7 @@ COMMANDS = {
     ),
     "install": Command(
         "Install the recorder and the page as systemd services.",
-        ("exhume install --dry-run", "exhume install", "exhume install --no-page"),
+        ("exhume install --dry-run", "exhume install", "exhume install --allow-address 192.0.2.7"),
     ),
     "uninstall": Command("Remove the services; recordings stay.", ("exhume uninstall", "exhume uninstall --purge")),
     "demo": Command(

@@ -29,6 +29,9 @@ UNITS = (RECORDER, PAGE)
 UNIT_DIRECTORY = "/etc/systemd/system"
 WANTS = f"{UNIT_DIRECTORY}/multi-user.target.wants"
 SYSUSERS = "/etc/sysusers.d/exhume.conf"
+DROP_INS = f"{UNIT_DIRECTORY}/{RECORDER}.d"
+# The addresses that the recorder may talk to next to loopback.
+ALLOWED_ADDRESSES = f"{DROP_INS}/allow-address.conf"
 WORK_DIRECTORY = Path("/var/lib/exhume-install")
 STATE_DIRECTORY = Path("/var/lib/exhume")
 # In the journal's first line: what is installed outlives every boot.
@@ -178,7 +181,7 @@ class Account(Change[InstallTools]):
                 _run("groupdel", ACCOUNT)
 
 
-OWN_FILES = (*(f"{UNIT_DIRECTORY}/{unit}" for unit in UNITS), SYSUSERS)
+OWN_FILES = (*(f"{UNIT_DIRECTORY}/{unit}" for unit in UNITS), SYSUSERS, ALLOWED_ADDRESSES)
 OWN_LINKS = tuple(f"{WANTS}/{unit}" for unit in UNITS)
 KINDS = (InstalledFile, InstalledLink, StartedUnit, Account)
 InstallJournal = Journal[InstallTools]
@@ -201,9 +204,10 @@ class Outcome:
     left: list[str] = field(default_factory=list)
 
 
-def plan_for(program: str, *, page: bool, last_capability: int) -> Plan:
+def plan_for(program: str, *, page: bool, last_capability: int, allowed: Sequence[str] = ()) -> Plan:
     """The installation of a program, given as the command that starts it. `last_capability` is the kernel's last one
-    (/proc/sys/kernel/cap_last_cap)."""
+    (/proc/sys/kernel/cap_last_cap), `allowed` are addresses and networks that the recorder may talk to. Without any,
+    those of an earlier installation stay."""
     units = UNITS if page else (RECORDER,)
     older = last_capability < _PERFMON
     capabilities = " ".join(_INSTEAD if older and name == "CAP_PERFMON" else name for name in CAPABILITIES)
@@ -211,6 +215,8 @@ def plan_for(program: str, *, page: bool, last_capability: int) -> Plan:
     for unit in units:
         text = _template(unit).replace("@EXHUME@", program).replace("@CAPABILITIES@", capabilities)
         files[f"{UNIT_DIRECTORY}/{unit}"] = text
+    if allowed:
+        files[ALLOWED_ADDRESSES] = _template("allow-address.conf").replace("@ADDRESSES@", " ".join(allowed))
     links = {f"{WANTS}/{unit}": f"../{unit}" for unit in units}
     return Plan({path: text.encode() for path, text in files.items()}, links, units)
 
@@ -253,7 +259,7 @@ def install(plan: Plan, journal: InstallJournal, tools: InstallTools) -> Outcome
         began = StartedUnit(unit)
         if began not in journal.changes:
             journal.add(began)
-        elif f"{UNIT_DIRECTORY}/{unit}" in changed:
+        elif f"{UNIT_DIRECTORY}/{unit}" in changed or (unit == RECORDER and ALLOWED_ADDRESSES in changed):
             tools.units.stop(unit)
         result = tools.units.start(unit)
         if result != "done":

@@ -8,9 +8,10 @@ import re
 import stat
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from exhume import __file__ as package_file
 from exhume.cli import exit_codes
@@ -18,26 +19,52 @@ from exhume.cli.args import option
 from exhume.cli.terminal import say
 from exhume.collect.node_root import NodeRoot
 from exhume.collect.systemd.bus import BusError
-from exhume.control.installation import ACCOUNT, InstallTools, Outcome, Plan, hold_installation, install, plan_for
+from exhume.control.installation import (
+    ACCOUNT,
+    ALLOWED_ADDRESSES,
+    DROP_INS,
+    InstallTools,
+    Outcome,
+    Plan,
+    hold_installation,
+    install,
+    plan_for,
+)
 from exhume.control.systemd import SystemdControl
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.isolation import INTERPRETER, isolated_python, only_root_writes
+from exhume.model.settings import METRICS, OTLP, PUSH, S3_ENDPOINT, WEBHOOK, Setting, is_loopback
 
 # Services don't see these (ProtectHome=).
 _HOMES = ("/home", "/root", "/run/user")
 # What needs no quoting in a unit file.
 _PLAIN = re.compile(r"[A-Za-z0-9_./+,:@-]+")
+# Where services get their settings from, and those that lead to other machines.
+_DEFAULTS = Path("/etc/default/exhume")
+_REMOTE: tuple[Setting[Any], ...] = (WEBHOOK, OTLP, PUSH, S3_ENDPOINT, METRICS)
+_ALLOW = "IPAddressAllow="
 _ELSEWHERE = "install exhume below /opt or /usr/local, for example with PIPX_HOME=/opt/pipx pipx install exhume"
 
 
 def add_options(parser: ArgumentParser) -> None:
     option(parser, "--dry-run", "Print what would be written and started; change nothing.")
     option(parser, "--no-page", "Install the recorder alone.")
+    option(
+        parser,
+        "--allow-address ADDR",
+        "Let the recorder talk to this address or network beyond loopback, such as 192.0.2.7 or 10.1.0.0/16: a webhook,"
+        " a hub, a collector, their name server; may be repeated.",
+        action="append",
+        default=[],
+    )
 
 
 def run(options: Namespace) -> int:
     program = program_command()
-    plan = plan_for(" ".join(program), page=not options.no_page, last_capability=_last_capability())
+    allowed = [_network(each) for each in options.allow_address]
+    plan = plan_for(" ".join(program), page=not options.no_page, last_capability=_last_capability(), allowed=allowed)
+    for warning in denied_settings(_DEFAULTS, Path(DROP_INS), allowed):
+        say(f"exhume: {warning}")
     if options.dry_run:
         _print_plan(plan)
         return exit_codes.OK
@@ -95,6 +122,69 @@ def refuse_unsafe_program(*, page: bool) -> None:
             raise UsageError(
                 f"the user {ACCOUNT} can't read {part}; {_ELSEWHERE}, or leave the page out with --no-page"
             )
+
+
+def _network(text: str) -> str:
+    """An address or network as systemd takes it. Raises UsageError."""
+    import ipaddress
+
+    try:
+        return str(ipaddress.ip_network(text, strict=False)) if "/" in text else str(ipaddress.ip_address(text))
+    except ValueError:
+        example = "write a number such as 192.0.2.7, 10.1.0.0/16 or 2001:db8::7 (getent ahosts NAME)"
+        raise UsageError(f"--allow-address: {text!r} is not an address or network: {example}") from None
+
+
+def denied_settings(defaults: Path, drop_ins: Path, given: Sequence[str]) -> list[str]:
+    """A sentence about each setting in the services' file that takes connections to other machines where the recorder's
+    unit refuses them: neither the given addresses nor a drop-in allow them. Names are not looked up: any address that
+    is allowed may be what they stand for."""
+    import ipaddress
+
+    # Given addresses replace those of the last time.
+    files = [each for each in sorted(drop_ins.glob("*.conf")) if not given or each.name != Path(ALLOWED_ADDRESSES).name]
+    lines = [line.removeprefix(_ALLOW) for each in files for line in _lines(each) if line.startswith(_ALLOW)]
+    allowed = [*given, *(address for line in lines for address in line.split())]
+    if "any" in allowed:
+        return []
+    networks = []
+    for each in allowed:
+        # Not systemd's names: localhost, link-local, multicast.
+        with suppress(ValueError):
+            networks.append(ipaddress.ip_network(each, strict=False))
+
+    def refused(setting: Setting[Any], host: str) -> bool:
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return not networks
+        # Of metrics the address is this node's own, and not that of the scraper.
+        return not (networks if setting is METRICS else any(address in network for network in networks))
+
+    known = dict(line.partition("=")[::2] for line in _lines(defaults))
+    hosts = {setting: _host_of(setting, known.get(setting.variable, "").strip("\"' ")) for setting in _REMOTE}
+    return [
+        f"{setting.variable} in {defaults} ({host}) takes connections beyond loopback, which the recorder's unit "
+        "refuses: run exhume install with --allow-address and the address of the other machine"
+        for setting, host in hosts.items()
+        if host is not None and not is_loopback(host) and refused(setting, host)
+    ]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line.strip() for line in path.read_text(errors="replace").splitlines()]
+    except OSError:
+        return []
+
+
+def _host_of(setting: Setting[Any], value: str) -> str | None:
+    """The host of a URL, or of the address of the metrics; None for a directory of this node, or nothing."""
+    from urllib.parse import urlsplit
+
+    with suppress(ValueError):
+        return urlsplit(f"//{value}" if setting is METRICS else value).hostname
+    return None
 
 
 def _everyone_reads(path: Path) -> bool:
