@@ -133,9 +133,11 @@ class Cluster:
 
     def start_controllers(self) -> None:
         """Controllers (deployments, jobs, ...) and the scheduler."""
+        # The API server's certificate, in one file with the authority that signed it: pods verify it by that.
+        authority = f"--root-ca-file={self.work}/api/apiserver.crt"
         common = [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--bind-address=127.0.0.1", "--port=0"]
         for name, more in (
-            ("kube-controller-manager", [f"--service-account-private-key-file={self.work}/sa.key"]),
+            ("kube-controller-manager", [f"--service-account-private-key-file={self.work}/sa.key", authority]),
             ("kube-scheduler", []),
         ):
             secure = f"--secure-port={_free_ports(1)[0]}"

@@ -1,6 +1,5 @@
 """Exhume in the cluster: its DaemonSet from the manifests, and pods of the same kind with less."""
 
-import copy
 import json
 import socket
 import time
@@ -16,13 +15,15 @@ from tests.system.kubernetes.own_cluster import PATIENCE_S, Node, until
 from exhume.store.read.recording import Recording
 
 LOGS = Path("/var/log/pods")
+METRICS_TOKEN = "a-token-of-the-tests"
 
 
-def fitted(node: Node, recordings: Path) -> list[Object]:
-    """The manifests for this node: its own image, directories and a port that is free."""
-    objects = copy.deepcopy(kustomized())
+def fitted(node: Node, recordings: Path, *components: str) -> list[Object]:
+    """The manifests with these components for this node: its own image, directories and ports that are free."""
+    objects = kustomized(*components)
     pod = daemon_set(objects)["spec"]["template"]["spec"]
     paths = {"recordings": recordings, "containerd": node.runtime.parent, "tracing": node.tracing}
+    paths["events"] = events_directory(node)
     for volume in pod["volumes"]:
         if (path := paths.get(volume["name"])) is not None:
             volume["hostPath"]["path"] = str(path)
@@ -31,14 +32,41 @@ def fitted(node: Node, recordings: Path) -> list[Object]:
     for each in containers(objects).values():
         each["image"] = IMAGE
         each["volumeMounts"] = [mount for mount in each["volumeMounts"] if mount["name"] != "dbus"]
-    page = containers(objects)["page"]
+    page, recorder = containers(objects)["page"], containers(objects)["recorder"]
     page["args"] = [f"127.0.0.1:{page_port(recordings)}" if ":" in each else each for each in page["args"]]
+    variables = {each["name"]: each for each in recorder["env"]}
+    if "metrics" in components:
+        port = metrics_port(recordings)
+        variables["EXHUME_METRICS"]["value"] = f"$(NODE_IP):{port}"
+        recorder["ports"][0]["containerPort"] = port
+        secret = {"name": "exhume-metrics", "namespace": "exhume"}
+        # After the namespace, and before the pod that waits for it.
+        token = {"apiVersion": "v1", "kind": "Secret", "metadata": secret, "stringData": {"token": METRICS_TOKEN}}
+        objects.insert(1, token)
+    if "conditions" in components:
+        # No proxy of this cluster leads from the service's address to the API server.
+        api = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(node.port)}
+        recorder["env"] += [
+            {"name": name, "value": value} for name, value in {**api, "EXHUME_CLEAR_AFTER": "10s"}.items()
+        ]
     return objects
 
 
+def events_directory(node: Node) -> Path:
+    """What /run/exhume is on other nodes."""
+    return node.work / "events"
+
+
 def page_port(recordings: Path) -> int:
+    return _port(recordings.with_suffix(".port"))
+
+
+def metrics_port(recordings: Path) -> int:
+    return _port(recordings.with_suffix(".metrics-port"))
+
+
+def _port(kept: Path) -> int:
     """A port that was free when it was first asked for."""
-    kept = recordings.with_suffix(".port")
     kept.parent.mkdir(parents=True, exist_ok=True)
     if not kept.exists():
         with socket.socket() as free:
@@ -48,9 +76,9 @@ def page_port(recordings: Path) -> int:
 
 
 @contextmanager
-def daemon_set_of_exhume(node: Node, recordings: Path) -> Iterator[float]:
+def daemon_set_of_exhume(node: Node, recordings: Path, *components: str) -> Iterator[float]:
     """Apply the manifests; yields the seconds from there to the first recorded second."""
-    objects = fitted(node, recordings)
+    objects = fitted(node, recordings, *components)
     began = time.monotonic()
     node.apply(*objects)
     try:
@@ -68,7 +96,7 @@ def recorded_seconds(directory: Path) -> int:
 
 def pod_like_the_recorder(node: Node, name: str, recordings: Path, args: list[str]) -> Object:
     """A pod that runs one command of exhume to its end, with all that the recorder has."""
-    spec = copy.deepcopy(daemon_set(fitted(node, recordings))["spec"]["template"]["spec"])
+    spec: Object = daemon_set(fitted(node, recordings))["spec"]["template"]["spec"]
     spec["containers"] = [each for each in spec["containers"] if each["name"] == "recorder"]
     (only,) = spec["containers"]
     only["args"] = args
