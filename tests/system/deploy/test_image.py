@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import shutil
 import socket
 import tarfile
@@ -81,22 +82,47 @@ def test_it_records_the_host(docker: OwnDocker, recordings: Path) -> None:
 def test_the_page_runs_as_an_ordinary_user(docker: OwnDocker, recordings: Path) -> None:
     volume = f"--volume={recordings}:/var/lib/exhume"
     docker("run", "--rm", *RECORDER, volume, IMAGE, "record", "--for", "3s", "--group", "exhume")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = _free_address()
     page = [*CONFINED, "--user", "8420:8420", f"{volume}:ro", IMAGE, "serve", "--no-open", "--listen", address]
     name = f"page-{time.monotonic_ns()}"
     docker("run", "-d", "--name", name, *page)
     try:
-        until("the page answers", lambda: _answers(address), 60)
+        until("the page answers", lambda: _body(f"http://{address}/") is not None, 60)
     finally:
         docker("rm", "-f", name)
 
 
-def _answers(address: str) -> bool:
-    with suppress(OSError), urllib.request.urlopen(f"http://{address}/", timeout=10) as answer:
-        return bool(answer.status == 200)
-    return False
+def test_its_metrics_are_scraped(docker: OwnDocker, recordings: Path) -> None:
+    volumes = [f"--volume={recordings}:/var/lib/exhume", "--volume=/sys/fs/cgroup:/sys/fs/cgroup:ro"]
+    address, name = _free_address(), f"metrics-{time.monotonic_ns()}"
+    docker("run", "-d", "--name", name, *RECORDER, *volumes, "-e", f"EXHUME_METRICS={address}", IMAGE, "record")
+    try:
+
+        def busy_seconds() -> float:
+            """CPU time of the host's cores, 0 until there is any."""
+            lines = (_body(f"http://{address}/metrics") or "").splitlines()
+            return sum(float(line.split()[1]) for line in lines if line.startswith("exhume_cpu_seconds_total{"))
+
+        until("a scrape has the host's cores", lambda: busy_seconds() > 0, 60)
+        first = busy_seconds()
+        until("the next one has more", lambda: busy_seconds() > first, 60)
+        cores = re.search(r"^exhume_cores (\d+)", _body(f"http://{address}/metrics") or "", re.MULTILINE)
+        assert cores is not None and int(cores[1]) == os.cpu_count()
+    finally:
+        docker("rm", "-f", name)
+
+
+def _free_address() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def _body(url: str) -> str | None:
+    """What a server answers; None where it doesn't."""
+    with suppress(OSError), urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
+    return None
 
 
 def test_nothing_of_how_it_was_built_is_in_it(docker: OwnDocker) -> None:
