@@ -297,8 +297,8 @@ def _with_region_ends(
     return np.insert(addresses, at + 1, reach), np.insert(names, at + 1, _NO_NAME)
 
 
-# A load costs a tenth of a second of CPU: one that named nothing new doubles the time until the next, up to an hour, unless
-# modules were loaded.
+# A load costs a tenth of a second of CPU: one that named nothing new doubles the time until the next, up to an hour,
+# unless modules were loaded.
 _RELOAD_AFTER_S, _RELOAD_AFTER_AT_MOST_S = 60.0, 3600.0
 _MAX_UNKNOWN = 4096
 
