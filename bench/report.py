@@ -1,6 +1,7 @@
 """Rows of results, the facts of the machine, and how both are printed and written."""
 
 import subprocess
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,6 +64,19 @@ class Section:
 def machine_facts() -> dict[str, str]:
     """What the figures depend on; nothing that names the machine."""
     return machine.machine_facts() | {"perf": _said_by("perf", "version")}
+
+
+def machine_speed() -> Row:
+    """What a fixed piece of work costs on this machine now: a virtual machine may have half of its speed an hour later,
+    and figures in seconds or percent of a core can be compared only next to it."""
+
+    def once() -> float:
+        began, total = time.process_time(), 0
+        for number in range(10_000_000):
+            total += number
+        return time.process_time() - began
+
+    return Row("the machine: ten million additions in Python", min(once() for _ in range(3)), "s of CPU")
 
 
 def _said_by(*command: str) -> str:

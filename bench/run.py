@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import exhume
@@ -32,7 +33,7 @@ from bench import (
     scale_curves,
 )
 from bench.processes import EXHUME, BenchError, NotMeasured
-from bench.report import QUIET, RESULTS, Section, as_document, as_table, with_sections
+from bench.report import QUIET, RESULTS, Section, as_document, as_table, machine_speed, with_sections
 from exhume.lab.score.plan import others_busy
 
 BENCHMARKS = {
@@ -102,6 +103,7 @@ def _run(arguments: argparse.Namespace) -> int:
             print(f"  could not be measured: {error}", file=sys.stderr)
             failed = True
             continue
+        section = replace(section, rows=[*section.rows, machine_speed()])
         sections.append(section)
         print(as_table(section.rows), flush=True)
     _clear()
