@@ -54,11 +54,12 @@ class Notifications:
 
 @contextmanager
 def notifications_for(
-    settings: NotificationSettings, directory: Path, node_name: str | None
+    settings: NotificationSettings, directory: Path, node_name: str | None, *, counted: bool
 ) -> Iterator[Notifications]:
-    """The notifications that the settings name; they end with the recorder."""
+    """The notifications that the settings name; they end with the recorder. Where incidents are `counted` by their
+    cause, as metrics do, they are diagnosed also where nobody is notified."""
     _check(settings)
-    if not (settings.on_incident or settings.webhook or settings.kubernetes):
+    if not (counted or settings.on_incident or settings.webhook or settings.kubernetes):
         yield Notifications()
         return
     # Only here: a recorder without notifications needs none of it.

@@ -5,10 +5,12 @@ import os
 import secrets
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from tests.parts import missing
 from tests.system.faults.recorder_process import RecorderProcess, until
+from tests.system.prometheus.own_prometheus import free_port
 
 # paced: the line in the kernel log is an incident for every recorder of the host, and there are deadlines.
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.paced, pytest.mark.xdist_group("kernel_log")]
@@ -64,5 +66,25 @@ def test_a_receiver_that_hangs_does_not_hold_the_recorder(tmp_path, receiver):
         began = time.monotonic()
         assert recorder.stop() == 0
         assert time.monotonic() - began < 5
+    finally:
+        recorder.kill()
+
+
+def test_metrics_count_incidents_by_cause_also_where_nobody_is_notified(tmp_path):
+    if not os.access("/dev/kmsg", os.W_OK):
+        missing("/dev/kmsg to write to")
+    port = free_port()
+    recorder = RecorderProcess(tmp_path / "recording", tmp_path / "said", "--metrics", f"127.0.0.1:{port}")
+
+    def counted() -> bool:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return b'\nexhume_findings_total{cause="' in answer.read()
+
+    try:
+        recorder.ticks(2)
+        assert not counted()
+        Path("/dev/kmsg").write_text("<4>ena 0000:00:05.0 eth8: Device reset completed successfully\n")
+        until("the incident is diagnosed and counted", counted)
+        assert recorder.stop() == 0
     finally:
         recorder.kill()

@@ -25,7 +25,7 @@ from exhume.cli.args import (
     zone_of,
 )
 from exhume.cli.log import log_lines_to
-from exhume.cli.metrics import METRICS_SETTINGS, check_metrics_options, observe_metrics, takes_events
+from exhume.cli.metrics import METRICS_SETTINGS, check_metrics_options, metrics_options, observe_metrics, takes_events
 from exhume.cli.page_process import page_process
 from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import dir_args, say, wrapped
@@ -76,7 +76,9 @@ def _record(
         # Around the recorder: its last segment is pushed too.
         push_next_to_recorder(push_settings(options), directory, log_target(options)),
         # Around the recorder: what is being delivered goes on while the recording is sealed.
-        notifications_for(notification_settings(options), directory, settings.node_name) as notifications,
+        notifications_for(
+            notification_settings(options), directory, settings.node_name, counted=metrics_options(options) is not None
+        ) as notifications,
         node_recorder(settings, opener, Inboxes(notifications.pod_owners, posted)) as recorder,
     ):
         notifications.on_labels(recorder.relabel)

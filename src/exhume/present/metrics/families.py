@@ -168,7 +168,7 @@ INCIDENTS = Family(
 FINDINGS = Family(
     "exhume_findings",
     COUNTER,
-    "Findings of diagnosed incidents, by cause; only where incidents are diagnosed.",
+    "Findings of diagnosed incidents, by cause.",
     labels=("cause",),
 )
 BUILD = Family("exhume_build", INFO, "The version of exhume.", labels=("version",))
