@@ -92,6 +92,11 @@ class JobEvent:
         """The job that it is about: its attribute `job`."""
         return _bounded(self.attributes.get("job", ""), MAX_VALUE) or None
 
+    @property
+    def member(self) -> str | None:
+        """The node on which it happened; None for the node of the recorder."""
+        return _bounded(self.node, MAX_VALUE) or None
+
     def line(self, *, keep_secrets: bool = False) -> str:
         """What is recorded as its text: one line of bounded length, with `name=value` for the attributes."""
         text = _bounded(self.text, MAX_TEXT)

@@ -301,7 +301,8 @@ class Events:
     owner (`deployment/web`), which the cluster's API knows best (kind `pod-owner`). `comm` is the name of a program
     or, in events of systemd, of a unit. `trigger` is what an incident was marked for: core, ksoftirqd, dying-cgroups,
     or the kind of a log line. `exit_code` is how a restarted program ends: its code, or its signal as a negative
-    number. `job` is the id of the job that a reported failure is about."""
+    number. `job` is the id of the job that a reported failure is about, `member` the node on which it happened, where
+    the sender said so."""
 
     time: I64
     source: Text
@@ -325,6 +326,7 @@ class Events:
     trigger: Text | None = None
     exit_code: I32 | None = None
     job: Text | None = None
+    member: Text | None = None
 
 
 @dataclass(slots=True)

@@ -55,6 +55,18 @@ def test_an_event_becomes_a_row_at_its_time(source, path):
     assert rows(source) == []
 
 
+def test_the_node_and_the_job_that_a_sender_names_have_columns(source, path):
+    attributes = {"job": "train-7"}
+    send(
+        path,
+        JobEvent("job-failed", "gone", node="gpu-7", attributes=attributes).encode(),
+        JobEvent("note", "x").encode(),
+    )
+    first, second = rows(source)
+    assert (first["job"], first["member"]) == ("train-7", "gpu-7")
+    assert (second["job"], second["member"]) == (None, None)
+
+
 @pytest.mark.parametrize(
     "datagram",
     [

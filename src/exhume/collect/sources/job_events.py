@@ -167,8 +167,16 @@ def _row(event: JobEvent, tick: Tick, *, keep_secrets: bool) -> Events:
     # The recording's clock begins with the boot.
     moment = max(0, tick.end - max(0, tick.wall - at))
     text = event.line(keep_secrets=keep_secrets)
-    job = event.job if keep_secrets or event.job is None else redact_line(event.job)
-    return Events(time=moment, source=SOURCE, kind=event.kind, severity=KINDS[event.kind], text=text, job=job)
+    job, member = (name if keep_secrets or name is None else redact_line(name) for name in (event.job, event.member))
+    return Events(
+        time=moment,
+        source=SOURCE,
+        kind=event.kind,
+        severity=KINDS[event.kind],
+        text=text,
+        job=job,
+        member=member,
+    )
 
 
 def _is_served(path: Path) -> bool:

@@ -58,6 +58,8 @@ class EventView:
     sequence: int | None
     trigger: str | None = None
     exit_code: int | None = None
+    job: str | None = None
+    member: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
