@@ -39,6 +39,15 @@ def test_failures_during_and_after_it_are_listed_with_its_cause(tmp_path: Path) 
     assert "failures that it explains" in shown and "during" in shown and "too-early" not in shown
 
 
+def test_a_job_that_was_reported_for_several_nodes_is_listed_once(tmp_path: Path) -> None:
+    of = scene()
+    for second, member in ((25, "n1"), (25.001, "n2"), (25.001, "n3"), (28, "n1")):
+        of.event(second, "job-failed", f"on {member}", "error", source="jobs", job="train-7", member=member)
+    of.event(28.5, "job-failed", "another one", "error", source="jobs", job="train-8", member="n1")
+    found = judged(of, tmp_path)
+    assert [each.at for each in found.failures] == [at(25), at(28), at(28.5)]
+
+
 def test_a_healthy_node_explains_no_failure(tmp_path: Path) -> None:
     found = judged(failed(Scene(cores=4), 25, "of its own"), tmp_path)
     assert found.failures == []
