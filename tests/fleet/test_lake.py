@@ -15,7 +15,7 @@ from tests.fleet.fleet_rows import MINUTE_US, keys_in, rows_in, summaries
 from exhume.fleet import lake as lake_module
 from exhume.fleet.batch import to_arrow
 from exhume.fleet.lake import MERGED_KEY, STAGING, Lake, LakeError, bundle_path
-from exhume.fleet.schema import ATTRIBUTES, INCIDENTS, SUMMARIES, TABLES
+from exhume.fleet.schema import ATTRIBUTES, INCIDENTS, JOBS, SUMMARIES, TABLES
 from exhume.model.errors import NoData, UsageError
 
 HOUR_US = 60 * MINUTE_US
@@ -108,6 +108,19 @@ def test_an_incident_that_is_there_twice_stays_once_and_others_stay(lake):
     lake.compact(LATER)
     assert [row["id"] for row in rows_in(lake, "incidents")] == ["x", "y"]
     assert [row["value"] for row in rows_in(lake, "attributes")] == ["b"]
+
+
+def test_members_of_a_job_are_kept_apart_and_repeats_are_not(lake):
+    at = datetime.fromtimestamp(FIRST_US / 1e6, UTC)
+    failed = [
+        {"node": "head", "at": at, "job": "train", "kind": "job-failed", "member": each} for each in ("a", "b", None)
+    ]
+    for name in ("one", "two"):
+        lake.write(JOBS, pa.Table.from_pylist(failed, JOBS.schema), name)
+    # Of before there were members.
+    lake.write(JOBS, pa.Table.from_pylist(failed[2:], JOBS.schema).drop_columns(["member"]), "old")
+    lake.compact(LATER)
+    assert sorted(str(row["member"]) for row in rows_in(lake, "jobs")) == ["None", "a", "b"]
 
 
 def test_files_of_an_older_and_a_newer_version_are_merged(lake):

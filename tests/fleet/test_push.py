@@ -52,7 +52,15 @@ def recorded(tmp_path_factory) -> Path:
     scene = Scene(cores=2, seconds=300, labels={"zone": "b", "team": "infra"})
     scene.core(1, 70, 90, system=990)
     scene.event(72, INCIDENT, "core 1 in the kernel", source="recorder", trigger="core", cpu=1)
-    scene.event(130, "job-failed", "train-7 failed (job=train-7)", source="jobs", severity="error", job="train-7")
+    scene.event(
+        130,
+        "job-failed",
+        "train-7 failed (job=train-7)",
+        source="jobs",
+        severity="error",
+        job="train-7",
+        member="gpu-7",
+    )
     directory = tmp_path_factory.mktemp("recorded")
     scene.write(directory)
     return directory
@@ -93,7 +101,20 @@ def test_every_minute_of_a_recording_is_pushed_once(directory, tmp_path):
     assert {row["node"] for row in rows} == {"node-1"}
     assert [row["incidents"] for row in rows] == [0, 1, 0, 0, 0]
     (job,) = rows_in(lake, "jobs")
-    assert (job["job"], job["kind"]) == ("train-7", "job-failed")
+    assert (job["job"], job["kind"], job["member"]) == ("train-7", "job-failed", "gpu-7")
+
+
+def test_a_failure_with_long_texts_does_not_cost_its_batch(tmp_path):
+    scene = Scene(cores=2, seconds=120)
+    long = {"job": "\N{GREEK SMALL LETTER OMEGA}" * 300, "member": "n" * 800}
+    scene.event(30, "job-failed", "\N{GREEK SMALL LETTER OMEGA}" * 4000, source="jobs", severity="error", **long)
+    scene.write(tmp_path / "recording")
+    lake = Lake.open(str(tmp_path / "lake"))
+    one = pusher(tmp_path / "recording", tmp_path, LakeTarget(lake, "node-1"))
+    assert one.collect(NEVER, final=True) == 2
+    assert one.send(NEVER).problem == ""
+    (job,) = rows_in(lake, "jobs")
+    assert job["member"] == "n" * 200 and set(job["job"]) == set(job["reason"]) == {"\N{GREEK SMALL LETTER OMEGA}"}
 
 
 def test_attributes_are_sent_when_they_change_and_once_a_day(directory, tmp_path):

@@ -203,6 +203,25 @@ def test_a_clock_that_is_off_is_named_and_its_jobs_are_matched(tmp_path: Path):
     assert found.jobs.examples[0].before_s == pytest.approx(30)
 
 
+def test_jobs_are_those_of_the_nodes_that_the_report_names(tmp_path: Path):
+    """The head reports a job for its members; another lake file is of before that column was there."""
+    lake = tmp_path / "lake"
+    write_rows(lake, "summaries", [row for node in ("head", "gpu-1", "gpu-2") for row in minutes(node, 7200)])
+    incident = {"id": "1", "cause": "user-hog", "severity": "critical"}
+    write_rows(lake, "incidents", [{"node": "gpu-2", "at": 3000, "until": 2990, **incident}])
+    failed = {"node": "head", "at": 2970, "job": "train", "kind": "job-failed"}
+    write_rows(lake, "jobs", [{**failed, "member": "gpu-1"}, {**failed, "member": "gpu-2"}])
+    old = [{**failed, "node": node, "job": "old"} for node in ("head", "gpu-2")]
+    write_rows(lake, "jobs", old, "b", leave=("member",))
+    found = report_of(lake).jobs
+    assert found is not None and (found.failed, found.explained) == (2, 2)
+    assert {(each.job, each.node) for each in found.examples} == {("train", "gpu-2"), ("old", "gpu-2")}
+    write_rows(lake, "jobs", [{**failed, "member": "gpu-1"}])
+    write_rows(lake, "jobs", [old[0]], "b", leave=("member",))
+    found = report_of(lake).jobs
+    assert found is not None and (found.failed, found.explained) == (2, 0), "the head had no incident"
+
+
 @pytest.mark.slow
 def test_clocks_an_hour_off_change_nothing_but_the_blind_spots(copy: Path, found: FleetReport):
     """Every third node is an hour ahead or behind, stored as by a hub: under its own times, with what it is off."""

@@ -63,6 +63,7 @@ def scene(tmp_path_factory) -> list[dict]:
     for second in (72, 75, 160):
         scene.event(second, "incident", "core 2 in the kernel", source="recorder", trigger="core", cpu=2)
     scene.event(85, "job-failed", "train-7: NCCL timeout (job=train-7)", source="jobs", job="train-7")
+    scene.event(86, "job-failed", "train-8 (node=gpu-7)", source="jobs", job="train-8", member="gpu-7")
     scene.stack(2, 70, 80, 0.5, "java", 77, ["do_syscall_64", "try_to_free_pages", "shrink_node"])
     scene.row("self", 60, span_ms=60_000, user_us=300_000, system_us=300_000, rss_kb=1, **OWN)
     directory = tmp_path_factory.mktemp("scene")
@@ -123,8 +124,9 @@ def test_what_happened(scene):
     assert (sick["nic_timeouts"], sick["nic_resets"]) == (3, 1)
     assert (sick["unit_restarts"], sick["container_restarts"]) == (2, 1)
     assert [row["incidents"] for row in (calm, sick, after)] == [0, 1, 1]
-    assert found.jobs["job"] == ["train-7"]
-    assert found.jobs["at"] == [(WALL + 85 * NANOS) // 1000]
+    assert found.jobs["job"] == ["train-7", "train-8"]
+    assert found.jobs["at"] == [(WALL + second * NANOS) // 1000 for second in (85, 86)]
+    assert found.jobs["member"] == [None, "gpu-7"]
 
 
 def test_tables_that_are_missing_leave_their_columns_out(tmp_path):

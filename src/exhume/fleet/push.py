@@ -64,6 +64,8 @@ BUNDLES_AT_ONCE, BUNDLE_EVERY_S = 4, 600.0
 BUNDLE_TIMEOUT_S = 180.0
 MAX_BUNDLE_BYTES = 32 << 20
 _LONGEST_FINDING, _LONGEST_SUMMARY, _LONGEST_NAME = 60_000, 2000, 200
+# Of what a sender of the node wrote: one text that the hub does not take would cost the whole batch.
+_LONGEST_OF_JOB = {"job": _LONGEST_NAME, "member": _LONGEST_NAME, "reason": _LONGEST_SUMMARY}
 # After the last mark of an incident so much more has to be recorded.
 _SETTLE_NS = TOGETHER_NS + 5 * NANOS
 
@@ -310,7 +312,7 @@ class Pusher:
             if found is not None:
                 newest = found
                 _extend(summaries, found.columns)
-                _extend(jobs, found.jobs)
+                _extend(jobs, found.jobs | _bounded_jobs(found.jobs))
                 pending += [event for event in found.events if event.kind == INCIDENT]
             state.cursor = last.boot, last.start_ms
         if newest is None:
@@ -562,6 +564,13 @@ def _extend(columns: Values, more: Mapping[str, Sequence[Any]]) -> None:
 def _known(columns: Values) -> Values:
     """Without the columns in which nothing is known."""
     return {name: values for name, values in columns.items() if any(value is not None for value in values)}
+
+
+def _bounded_jobs(jobs: Values) -> Values:
+    return {
+        name: [None if value is None else _bounded(value, most) for value in jobs[name]]
+        for name, most in _LONGEST_OF_JOB.items()
+    }
 
 
 def _bounded(text: str, most: int) -> str:

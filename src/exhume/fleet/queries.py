@@ -157,12 +157,13 @@ FINDINGS = Query(
     _SOME,
 )
 
-# Members of failed jobs, each once.
+# Members of failed jobs, each once: the nodes on which they failed, which is the one that reported it where it named
+# none.
 FAILURES = Query(
     JOBS,
-    ("node", "at", "job", "kind", "clock_off_s"),
+    ("node", "at", "job", "kind", "member", "clock_off_s"),
     f"""
-    SELECT DISTINCT node, job, kind, {_MOMENT} AS moment FROM rows {_WITHIN}
+    SELECT DISTINCT coalesce(member, node) AS node, job, kind, {_MOMENT} AS moment FROM rows {_WITHIN}
     """,
     "SELECT DISTINCT node, job, kind, moment FROM parts",
     "ORDER BY job, node, moment, kind",

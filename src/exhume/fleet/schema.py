@@ -127,9 +127,13 @@ INCIDENTS = LakeTable(
 
 JOBS = LakeTable(
     "jobs",
-    _schema({"node": _TEXT, "at": INSTANT, "job": _TEXT}, {"kind": _TEXT, "reason": _TEXT, "source": _TEXT}),
+    _schema(
+        {"node": _TEXT, "at": INSTANT, "job": _TEXT},
+        {"kind": _TEXT, "reason": _TEXT, "source": _TEXT, "member": _TEXT},
+    ),
     time="at",
-    key=("node", "at", "job", "kind"),
+    # One node, the head of a cluster, may report the failure of a job for all of its members.
+    key=("node", "at", "job", "kind", "member"),
 )
 
 TABLES = {table.name: table for table in (SUMMARIES, ATTRIBUTES, INCIDENTS, JOBS)}

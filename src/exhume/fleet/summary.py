@@ -45,7 +45,7 @@ _CPU = ("time", "cpu", "span_ms", "user", "nice", "system", "irq", "softirq", "i
 _NODE = ("time", "span_ms", "psi_cpu_some", "psi_memory_some", "psi_io_some", "oom_kill")
 _EVENTS = (
     *("time", "source", "kind", "severity", "text", "cpu", "pid", "comm", "device", "queue", "value", "kernel_us"),
-    *("sequence", "trigger", "exit_code", "container_name", "image", "job"),
+    *("sequence", "trigger", "exit_code", "container_name", "image", "job", "member"),
 )
 
 
@@ -171,7 +171,7 @@ class Summariser:
         names = ("nic_timeouts", "nic_resets", "unit_restarts", "container_restarts", "incidents")
         counts = {name: [0] * size for name in names}
         counted = [0.0] * size
-        jobs: Values = {"at": [], "job": [], "kind": [], "reason": [], "source": []}
+        jobs: Values = {"at": [], "job": [], "kind": [], "reason": [], "source": [], "member": []}
         events: list[EventView] = []
         for segment in stretch.segments:
             rows = reader.recording.rows_of(segment, Request("events", None, list(_EVENTS)))
@@ -197,7 +197,8 @@ class Summariser:
                     else:
                         counts["container_restarts"][minute] += self._restarts.start(name)
                 elif kind in FAILURES:
-                    _append(jobs, at=wall // 1000, job=row["job"] or "", kind=kind, reason=row["text"], source=SOURCE)
+                    known = {"job": row["job"] or "", "member": row["member"], "reason": row["text"]}
+                    _append(jobs, at=wall // 1000, kind=kind, source=SOURCE, **known)
         # The kernel's own count and the lines of the log are about the same timeouts.
         timeouts = zip(counts["nic_timeouts"], counted, strict=True)
         counts["nic_timeouts"] = [max(lines, round(known)) for lines, known in timeouts]

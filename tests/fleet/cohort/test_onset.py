@@ -1,5 +1,7 @@
 """Hazard by uptime, when it began, changes before it, nodes at risk, and jobs next to incidents: on made-up nodes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from exhume.fleet.cohort.census import DAY_US, Census, Course, Episodes, Values
 from exhume.fleet.cohort.clusters import Clustering
 from exhume.fleet.cohort.forecast import forecast_of
-from exhume.fleet.cohort.jobs import WITHIN_S, _view
+from exhume.fleet.cohort.jobs import WITHIN_S, _view, jobs_of
 from exhume.fleet.cohort.onset import changes_before, hazard_of, onset_of
 from exhume.fleet.cohort.separators import Condition
 from exhume.model.clock import Window
@@ -201,6 +203,19 @@ def test_jobs_next_to_incidents_and_by_chance():
     assert found.expected == pytest.approx(2 * (10 + WITHIN_S) / (7 * 86_400), rel=0.01)
     assert [each.job for each in found.examples] == ["a"]
     assert found.examples[0].before_s == pytest.approx(30)
+
+
+def test_failures_without_the_id_of_a_job_are_a_job_each():
+    at = SINCE + 3 * DAY_US + 30_000_000
+    rows = [("node-4", "", at), ("node-4", "", at + 1), ("node-20", "", at), ("node-4", "a", at), ("node-20", "a", at)]
+    columns = {
+        name: list(values) for name, values in zip(("node", "job", "moment"), zip(*rows, strict=True), strict=True)
+    }
+    failures = pa.table({**columns, "kind": ["job-failed"] * len(rows)})
+    known = replace(census(np.zeros(50), [(node, 3.0) for node in range(10)]), failures=failures)
+    found = jobs_of(known)
+    assert found is not None and (found.failed, found.explained) == (4, 3)
+    assert {each.job for each in found.examples} == {f"node-4@{at}", f"node-4@{at + 1}", "a"}
 
 
 def test_incidents_that_follow_each_other_count_their_time_once():

@@ -53,7 +53,9 @@ def jobs_of(census: Census) -> JobView | None:
         return None
     names = pa.array(census.nodes, pa.string())
     node, moment = places(rows["node"], names), whole(rows["moment"])
-    jobs = rows["job"].combine_chunks().dictionary_encode()
+    # A failure without the id of a job is a job of its own.
+    unnamed = pc.binary_join_element_wise(rows["node"], rows["moment"].cast(pa.string()), "@")
+    jobs = pc.if_else(pc.equal(rows["job"], ""), unnamed, rows["job"]).combine_chunks().dictionary_encode()
     job, texts = whole(jobs.indices), jobs.dictionary.to_pylist()
     return _view(census, node, moment, job, texts)
 
