@@ -1,14 +1,15 @@
-"""Failures of jobs, actors and nodes from the state API of a running Ray: the HTTP of its dashboard, read with the
-standard library. What it answers is untrusted: bounded in size and time, values of any type."""
+"""Failures of jobs, actors and nodes from the state API of a running Ray, and the nodes on which they ran: the HTTP of
+its dashboard, read with the standard library. What it answers is untrusted: bounded in size and time, values of any
+type."""
 
 import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from exhume.model.clock import MILLIS
 from exhume.model.errors import ExhumeError, UsageError
@@ -18,6 +19,7 @@ MAX_BYTES = 16 << 20
 PATIENCE_S = 10.0
 # The most that the state API lists (python/ray/util/state/common.py, RAY_MAX_LIMIT_FROM_API_SERVER).
 LIMIT = 10_000
+_NODES = f"/api/v0/nodes?detail=true&limit={LIMIT}"
 # Ends of actors on request (src/ray/protobuf/common.proto, ActorDiedErrorContext.Reason).
 _INTENDED = ("OUT_OF_SCOPE", "REF_DELETED", "RAY_KILL")
 # exit_actor(), and Ray's own supervisors of jobs: the answer has Ray's code for them (common.proto, WorkerExitType)
@@ -30,10 +32,19 @@ class RayError(ExhumeError):
 
 
 class RayFailure(NamedTuple):
-    """A failure by its identity in Ray, which stays the same however often it is read."""
+    """A failure by its identity in Ray, which stays the same however often it is read. `nodes` are Ray's ids of the
+    nodes on which it happened, as far as they are known; `job` is Ray's id of a job that failed, whose tasks may have
+    run on more of them."""
 
     id: str
     event: JobEvent
+    nodes: frozenset[str] = frozenset()
+    job: str = ""
+
+    def events(self, hosts: Mapping[str, str]) -> list[JobEvent]:
+        """The event for each of its nodes by name; once and without a node where the name of none is known."""
+        names = sorted({hosts[node] for node in self.nodes if node in hosts})
+        return [replace(self.event, node=name) for name in names] or [self.event]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +61,29 @@ class RayState:
 
     def failures(self) -> list[RayFailure]:
         """Every failure that Ray still knows. Raises RayError."""
-        readers: tuple[tuple[str, Callable[[Any], Iterator[RayFailure]]], ...] = (
-            ("/api/jobs/", job_failures),
-            (f"/api/v0/actors?detail=true&limit={LIMIT}", actor_failures),
-            (f"/api/v0/nodes?detail=true&limit={LIMIT}", node_failures),
-        )
-        return [failure for path, read in readers for failure in read(self._get(path))]
+        jobs = self._get("/api/jobs/")
+        actors = self._get(f"/api/v0/actors?detail=true&limit={LIMIT}")
+        nodes = self._get(_NODES)
+        return [*job_failures(jobs, actors), *actor_failures(actors, jobs), *node_failures(nodes)]
+
+    def hosts(self) -> dict[str, str]:
+        """The name of each node by its id in Ray. Raises RayError."""
+        return host_names(self._get(_NODES), self._get_optional("/nodes?view=summary"))
+
+    def with_tasks(self, failure: RayFailure) -> RayFailure:
+        """A failure with the nodes of its job's tasks too, as far as Ray still knows them."""
+        if not failure.job:
+            return failure
+        asked = {"limit": LIMIT, "filter_keys": "job_id", "filter_predicates": "=", "filter_values": failure.job}
+        answer = self._get_optional(f"/api/v0/tasks?{urlencode(asked)}")
+        return failure._replace(nodes=failure.nodes | nodes_of(failure.job, answer))
+
+    def _get_optional(self, path: str) -> Any:
+        """An answer that only adds to what is known; None where there is none."""
+        try:
+            return self._get(path)
+        except RayError:
+            return None
 
     def _get(self, path: str) -> Any:
         where = self.address.rstrip("/")
@@ -82,12 +110,13 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def job_failures(answer: Any) -> Iterator[RayFailure]:
-    """From `/api/jobs/`: a list of jobs, each with its end in milliseconds."""
-    for job in _objects(answer):
+def job_failures(jobs: Any, actors: Any) -> Iterator[RayFailure]:
+    """From `/api/jobs/`: a list of jobs, each with its end in milliseconds. A job ran where its driver and its actors
+    did."""
+    for job in _objects(jobs):
         if job.get("status") != "FAILED":
             continue
-        name = _text(job, "submission_id") or _text(job, "job_id")
+        name, id_ = _job_name(job), _text(job, "job_id")
         attributes = {
             "job": name,
             "entrypoint": _text(job, "entrypoint"),
@@ -95,12 +124,16 @@ def job_failures(answer: Any) -> Iterator[RayFailure]:
             "error": _text(job, "error_type"),
         }
         text = f"Ray job {name} failed: {_text(job, 'message') or 'no message'}"
-        yield RayFailure(f"job {name}", _event(JOB_FAILED, text, _millis(job.get("end_time")), attributes))
+        event = _event(JOB_FAILED, text, _millis(job.get("end_time")), attributes)
+        nodes = _known(_text(job, "driver_node_id")) | nodes_of(id_, actors)
+        yield RayFailure(f"job {name}", event, nodes, id_)
 
 
-def actor_failures(answer: Any) -> Iterator[RayFailure]:
-    """From `/api/v0/actors`. Ray does not say when an actor died; one that was ended on purpose is no failure."""
-    for actor in _objects(_listed(answer)):
+def actor_failures(actors: Any, jobs: Any) -> Iterator[RayFailure]:
+    """From `/api/v0/actors`. Ray does not say when an actor died; one that was ended on purpose is no failure. Its job
+    has the name that the failure of that job has."""
+    names = {_text(job, "job_id"): _job_name(job) for job in _objects(jobs)}
+    for actor in _objects(_listed(actors)):
         if actor.get("state") != "DEAD":
             continue
         reason, message = _death(actor.get("death_cause"))
@@ -110,11 +143,12 @@ def actor_failures(answer: Any) -> Iterator[RayFailure]:
         attributes = {
             "actor": id_,
             "class": _text(actor, "class_name"),
-            "job": _text(actor, "job_id"),
+            "job": names.get(_text(actor, "job_id"), _text(actor, "job_id")),
             "ray_node": _text(actor, "node_id"),
             "pid": _text(actor, "pid"),
         }
-        yield RayFailure(f"actor {id_}", _event(ACTOR_FAILED, f"Ray actor {name} died: {message}", None, attributes))
+        event = _event(ACTOR_FAILED, f"Ray actor {name} died: {message}", None, attributes)
+        yield RayFailure(f"actor {id_}", event, _known(_text(actor, "node_id")))
 
 
 def node_failures(answer: Any) -> Iterator[RayFailure]:
@@ -127,7 +161,38 @@ def node_failures(answer: Any) -> Iterator[RayFailure]:
         id_, address = _text(node, "node_id"), _text(node, "node_ip")
         text = f"Ray node {address} died: {message or 'no message'}"
         attributes = {"ray_node": id_, "address": address}
-        yield RayFailure(f"node {id_}", _event(NODE_FAILED, text, _millis(node.get("end_time_ms")), attributes))
+        event = _event(NODE_FAILED, text, _millis(node.get("end_time_ms")), attributes)
+        yield RayFailure(f"node {id_}", event, _known(id_))
+
+
+def nodes_of(job: str, answer: Any) -> frozenset[str]:
+    """Ray's ids of the nodes of a job's actors or tasks, from `/api/v0/actors` or `/api/v0/tasks`."""
+    mine = (each for each in _objects(_listed(answer)) if job and _text(each, "job_id") == job)
+    return _known(*(_text(each, "node_id") for each in mine))
+
+
+def host_names(nodes: Any, summary: Any) -> dict[str, str]:
+    """The name of each node by its id, from `/api/v0/nodes` and `/nodes?view=summary`: the one that it was started with
+    (`ray start --node-name`), else its host name, which only the summary has, else its address, which is Ray's default
+    for a name."""
+    data = summary.get("data") if isinstance(summary, Mapping) else None
+    listed = _objects(data.get("summary") if isinstance(data, Mapping) else None)
+    raylets = [each["raylet"] for each in listed if isinstance(each.get("raylet"), Mapping)]
+    hosts = {_text(each, "nodeId"): _text(each, "nodeManagerHostname") for each in raylets}
+    found = {}
+    for node in _objects(_listed(nodes)):
+        id_, name, address = (_text(node, key) for key in ("node_id", "node_name", "node_ip"))
+        given = name if name != address else ""
+        found[id_] = given or hosts.get(id_) or address
+    return {id_: name for id_, name in found.items() if id_ and name}
+
+
+def _job_name(job: Mapping[str, Any]) -> str:
+    return _text(job, "submission_id") or _text(job, "job_id")
+
+
+def _known(*ids: str) -> frozenset[str]:
+    return frozenset(id_ for id_ in ids if id_)
 
 
 def _death(cause: Any) -> tuple[str, str]:

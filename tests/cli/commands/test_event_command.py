@@ -91,7 +91,8 @@ def test_a_real_recorder_records_it(exhume, tmp_path):
     recorder = RecorderProcess(directory, tmp_path / "said", "--events-socket", str(path))
     try:
         recorder.recording()
-        result = add(exhume, path, "--kind", "job-failed", "--attr", "password=hunter2", "train-7 died")
+        args = ("--kind", "job-failed", "--attr", "password=hunter2", "--attr", "job=train-7", "--node", "gpu-7")
+        result = add(exhume, path, *args, "train-7 died")
         assert result.returncode == exit_codes.OK, result.stderr
         until("it is recorded", lambda: any(row["kind"] == "job-failed" for row in rows(directory, "events", "kind")))
         assert recorder.stop() == exit_codes.OK
@@ -100,7 +101,8 @@ def test_a_real_recorder_records_it(exhume, tmp_path):
     assert not path.exists()
     listed = json.loads(exhume("events", "--dir", str(directory), "--kind", "job-failed", "--json").stdout)["events"]
     assert [(event["source"], event["severity"]) for event in listed] == [("jobs", "error")]
-    assert listed[0]["text"] == "train-7 died (password=***)"
+    assert listed[0]["text"] == "train-7 died (node=gpu-7, password=***, job=train-7)"
+    assert (listed[0]["job"], listed[0]["member"]) == ("train-7", "gpu-7")
 
 
 class Ray(BaseHTTPRequestHandler):
@@ -108,8 +110,13 @@ class Ray(BaseHTTPRequestHandler):
 
     def do_GET(self):
         answers = json.loads(ANSWERS.read_text())
-        body = json.dumps(answers[self.path.partition("?")[0]]).encode()
-        self.send_response(200)
+        node = answers["/api/v0/nodes"]["data"]["result"]["result"][0]
+        raylet = {"nodeId": node["node_id"], "nodeManagerHostname": "head"}
+        answers["/nodes"] = {"data": {"summary": [{"raylet": raylet}]}}
+        # This Ray has forgotten the tasks.
+        answer = answers.get(self.path.partition("?")[0])
+        body = json.dumps(answer).encode()
+        self.send_response(404 if answer is None else 200)
         self.end_headers()
         self.wfile.write(body)
 
@@ -138,7 +145,10 @@ def test_failures_of_ray_are_sent_once(exhume, dashboard, recorder, monkeypatch)
     args = ("event", "ray", "--address", dashboard, "--events-socket", recorder.getsockname())
     sent = exhume(*args).stdout.splitlines()
     heard = [JobEvent.decode(recorder.recv(9000)) for _ in sent]
-    assert {event.kind for event in heard} == {"job-failed", "actor-failed"}
+    assert {(event.kind, event.job, event.member) for event in heard} == {
+        ("job-failed", "train-7", "head"),
+        ("actor-failed", "train-7", "head"),
+    }
     command = [sys.executable, "-m", "exhume.cli.main", *args, "--follow", "--every", "1s", "--dry-run"]
     following = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     time.sleep(4)

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,10 @@ ray.get(wanted.work.remote())
 ray.kill(wanted)
 ray.get(Fragile.remote().work.remote())
 """
-PATHS = ("/api/jobs/", "/api/v0/actors", "/api/v0/nodes")
+PATHS = {
+    **dict.fromkeys(("/api/jobs/", "/api/v0/actors", "/api/v0/nodes", "/api/v0/tasks"), "detail=true"),
+    "/nodes": "view=summary",
+}
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +117,7 @@ def test_a_job_that_dies_is_recorded(ray_bin: Path, dashboard: str, tmp_path: Pa
     actor = next(event["text"] for event in found if event["kind"] == "actor-failed")
     assert "train-7" in job and "dies.py" in job
     assert "Fragile" in actor
+    assert {(event["job"], event["member"]) for event in found} == {("train-7", socket.gethostname())}
     assert time.time_ns() - began < 120e9
 
 
@@ -141,7 +146,7 @@ def _keep_answers(dashboard: str) -> None:
     kept = os.environ.get("EXHUME_RAY_ANSWERS")
     if kept:
         answers = {}
-        for path in PATHS:
-            with urlopen(f"{dashboard}{path}?detail=true", timeout=10) as answer:
+        for path, query in PATHS.items():
+            with urlopen(f"{dashboard}{path}?{query}", timeout=10) as answer:
                 answers[path] = json.load(answer)
         Path(kept).write_text(json.dumps(answers, indent=1) + "\n")
