@@ -9,11 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from exhume.diagnose.engine import diagnose
 from exhume.lab import synth
 from exhume.lab.synth import SyntheticSummary, write_synthetic
 from exhume.lab.synth.world import Timeline, plan_incident
 from exhume.model.clock import NANOS, Window
 from exhume.model.errors import RecordingError, UsageError
+from exhume.model.finding import EntityKind
 from exhume.model.tables import TABLES
 from exhume.store.read.profile import ProfileFilter
 from exhume.store.read.recording import Recording
@@ -114,6 +116,24 @@ def test_dead_cgroups_grow_to_what_the_kernel_tracked(written: SyntheticSummary,
     nearest = min(rows, key=lambda row: abs(row["wall"] - written.incident.since))
     assert abs(nearest["kernel"] - written.incident.cgroups_tracked) <= 2
     assert nearest["visible"] == written.incident.cgroups_visible
+
+
+def test_docker_names_the_containers_whose_cgroups_are_left(recording: Recording):
+    events = [event for event in recording.read("events", None).to_pylist() if event["source"] == "docker"]
+    assert {(event["kind"], event["container_name"], event["value"]) for event in events} == {
+        ("container-start", "ecs-agent", None),
+        ("container-die", "ecs-agent", 5.0),
+    }
+    started = {event["container"]: event["wall"] for event in events if event["kind"] == "container-start"}
+    made = [row for row in recording.read("cgroup_events", None).to_pylist() if row["path"].startswith("/docker/")]
+    assert {row["path"].removeprefix("/docker/") for row in made} == started.keys()
+    assert all(row["wall"] < started[row["path"][8:]] for row in made if row["op"] == "mkdir")
+
+
+def test_the_diagnosis_names_the_agent_by_these_events(written: SyntheticSummary, recording: Recording):
+    best = diagnose(recording, around(written)).findings[0]
+    assert best.cause == "zombie-memcgs"
+    assert [entity.name for entity in best.entities if entity.kind is EntityKind.CONTAINER] == ["ecs-agent"]
 
 
 def test_the_held_core_serves_no_network(written: SyntheticSummary, recording: Recording):

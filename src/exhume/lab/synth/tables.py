@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from exhume.collect.incidents import IncidentMarks
+from exhume.collect.sources.container_events import DockerEventSource
 from exhume.collect.sources.kmsg import KernelLogSource
 from exhume.collect.sources.kmsg_signatures import PLAIN_KIND, recognise
 from exhume.lab.synth.inventory import inventory_rows
@@ -92,6 +93,8 @@ HIERARCHY, HIERARCHY_ID = "memory", 4
 COUNT_EVERY_S = 10
 PARENTS = {"/kubepods": 176, "/system.slice": 47, "/docker": 1}
 FIRST_IRQ = 72
+# The agent's container, which Docker runs; how it ends, and when its cgroup is removed.
+AGENT, IMAGE, AGENT_CODE, AGENT_LIVES_NS = "ecs-agent", "amazon/amazon-ecs-agent:latest", 5, 3 * NANOS
 KIB_PER_GIB = 1 << 20
 # What a dead memory cgroup keeps: slab that can't be reclaimed, and per-CPU memory on every core.
 SLAB_KIB_PER_DEAD = 11.9
@@ -242,7 +245,32 @@ class Minute:
                 for name, value in known.fields.items():
                     setattr(row, name, value)
             rows.append(row)
-        return to_columns("events", rows)
+        return to_columns("events", sorted([*rows, *self.container_events()], key=lambda row: row.time))
+
+    def container_events(self) -> Iterator[Events]:
+        """What Docker says of the agent's containers: each starts, and ends with the agent's error."""
+        for born, number in self.agent_containers(self.churn()):
+            for time, kind, message in (
+                (born + 150 * MILLIS, "container-start", "started"),
+                (born + AGENT_LIVES_NS - 150 * MILLIS, "container-die", f"ended with code {AGENT_CODE}"),
+            ):
+                if time < self.end:
+                    row = Events(
+                        time, DockerEventSource.name, kind, "info", f"container {AGENT} (image {IMAGE}) {message}"
+                    )
+                    row.container, row.container_name, row.image = number, AGENT, IMAGE
+                    row.value = float(AGENT_CODE) if kind == "container-die" else None
+                    yield row
+
+    def churn(self) -> np.random.Generator:
+        """The random numbers of the cgroups that the minute makes: two tables name them."""
+        return np.random.default_rng([self.world.seed, 8, self.minute])
+
+    def agent_containers(self, rng: np.random.Generator) -> list[tuple[int, str]]:
+        """When each of the agent's containers is made, and its id."""
+        return [
+            (born, rng.bytes(32).hex()) for born in range(self.begin, self.end, MINUTE_S * NANOS // LEAKED_A_MINUTE)
+        ]
 
     def with_marks(self, watched: dict[str, Columns]) -> Columns:
         """The minute's events with the incident marks that a recorder would have added, second by second."""
@@ -362,11 +390,11 @@ class Minute:
 
     def cgroup_events(self) -> Columns:
         """The agent's containers, made and removed but never released, and a pod's that end as they should."""
-        rng = np.random.default_rng([self.world.seed, 8, self.minute])
+        rng = self.churn()
         rows: list[CgroupEvents] = []
         made = self.minute * (LEAKED_A_MINUTE + 1)
-        for number, born in enumerate(range(self.begin, self.end, MINUTE_S * NANOS // LEAKED_A_MINUTE)):
-            rows += self.cgroup_life(f"/docker/{rng.bytes(32).hex()}", made + number, (born, born + 3 * NANOS))
+        for number, (born, container) in enumerate(self.agent_containers(rng)):
+            rows += self.cgroup_life(f"/docker/{container}", made + number, (born, born + AGENT_LIVES_NS))
         pod = f"/kubepods/burstable/pod{rng.bytes(16).hex()}/{rng.bytes(32).hex()}"
         removed = self.begin + 3 * NANOS
         moments = (self.begin + NANOS, removed, removed + 40 * MILLIS)
