@@ -1,4 +1,4 @@
-"""Ten real recorders on one machine push to one hub, whose lake is in an object store, and to that store directly."""
+"""Ten real recorders on one machine: eight push to one hub, whose lake is in an object store, two to that store."""
 
 import time
 from pathlib import Path
@@ -13,6 +13,8 @@ from exhume.fleet.schema import ATTRIBUTES, SUMMARIES
 from exhume.fleet.tokens import Tokens
 
 NODES = 10
+# These have no hub.
+DIRECT = ("node-8", "node-9")
 RECORDED_S = 150
 pytestmark = [pytest.mark.root, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -32,14 +34,19 @@ def test_ten_recorders_push_to_one_hub_and_to_an_object_store(
         files[node].write_text(tokens.add(node))
     hub.start()
     began = time.time()
+    # Where each node pushes to, and where all of it is pushed a second time.
+    targets = {}
+    for node, file in files.items():
+        to_hub = [f"http://127.0.0.1:{hub.port}", "--push-token-file", str(file)]
+        to_store = ["s3://bucket/direct", "--s3-endpoint", s3]
+        targets[node] = (to_store, to_hub) if node in DIRECT else (to_hub, to_store)
     recorders = {
         node: RecorderProcess(
             tmp_path / node,
             tmp_path / f"{node}.said",
-            *("--node-name", node, "--rate", "19", "--nice", "0", "--cpu-budget", "2%"),
-            *("--push", f"http://127.0.0.1:{hub.port}", "--push-token-file", str(file)),
+            *("--node-name", node, "--rate", "19", "--nice", "0", "--cpu-budget", "2%", "--push", *mine),
         )
-        for node, file in files.items()
+        for node, (mine, _) in targets.items()
     }
     try:
         for recorder in recorders.values():
@@ -56,12 +63,12 @@ def test_ten_recorders_push_to_one_hub_and_to_an_object_store(
                 recorder.process.wait()
     assert ended == [0] * NODES, [recorder.err for recorder in recorders.values()]
     lake, direct = Lake.open("s3://bucket/ten", s3), Lake.open("s3://bucket/direct", s3)
-    for node in recorders:
-        # What the end of its recorder left in the spool; and all of it a second time, to the store itself.
-        for more in (
-            [f"http://127.0.0.1:{hub.port}", "--push-token-file", str(files[node])],
-            ["s3://bucket/direct", "--s3-endpoint", s3, "--spool", str(tmp_path / f"{node}.spool")],
-        ):
+    by_recorders = rows(direct)
+    assert {node for node, _ in by_recorders} == set(DIRECT)
+    assert len(by_recorders) == len(set(by_recorders)) >= len(DIRECT) * (RECORDED_S // 60 - 1)
+    for node, (mine, other) in targets.items():
+        # What the end of its recorder left in the spool; and all of it a second time, the other way.
+        for more in (mine, [*other, "--spool", str(tmp_path / f"{node}.spool")]):
             done = subprocess.run(
                 [*exhume_program, "fleet", "push", "--dir", str(tmp_path / node), "--final", *more],
                 capture_output=True,
