@@ -1,4 +1,5 @@
-"""Readers of other projects, fetched once into the cache of the tests: packages of npm and PyPI, pinned by hash."""
+"""Readers of other projects, fetched once into the cache of the tests: packages of npm and PyPI, pinned by hash, and
+environments with a version of a package."""
 
 import base64
 import fcntl
@@ -44,6 +45,23 @@ def google_profiler() -> Path:
     """The sources of Google's agent."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=:all:", GOOGLE_PROFILER[0]]
     return _unpacked(GOOGLE_PROFILER, command, "*.tar.gz") / "google-cloud-profiler-4.1.0"
+
+
+def environment(package: str) -> Path:
+    """The Python of an environment that has a package of PyPI; skips where it can't be installed."""
+    place = _cache() / hashlib.sha256(package.encode()).hexdigest()[:16]
+    place.mkdir(exist_ok=True)
+    python = place / "venv/bin/python"
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "done").exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", place / "venv"], check=True)
+            command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                missing(f"{package} from a package index ({done.stderr.strip()[-200:]})")
+            (place / "done").touch()
+    return python
 
 
 def _unpacked(package: tuple[str, str], command: list[str], pattern: str) -> Path:
