@@ -1,11 +1,22 @@
 """What a real Ray answered (recorded by make test-ray), and what no Ray answers."""
 
 import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from exhume.interop.ray import actor_failures, host_names, job_failures, node_failures, nodes_of
+from exhume.interop.ray import (
+    RayError,
+    RayState,
+    actor_failures,
+    host_names,
+    job_failures,
+    node_failures,
+    nodes_of,
+)
 
 ANSWERS = json.loads(Path(__file__).with_name("ray-answers.json").read_text())
 
@@ -125,3 +136,40 @@ def test_any_other_answer_raises_nothing(read, answer):
     hosts = host_names(answer, answer)
     for failure in read(answer):
         assert all(event.encode() for event in failure.events(hosts))
+
+
+@pytest.fixture
+def guarded() -> Iterator[str]:
+    """A dashboard that wants a token."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            allowed = self.headers.get("Authorization") == "Bearer secret-1"
+            self.send_response(200 if allowed else 401)
+            self.end_headers()
+            self.wfile.write(b"[]" if allowed else b"no")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_a_token_is_taken_from_where_ray_takes_it(guarded, monkeypatch, tmp_path):
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(RayError, match="without a token: set RAY_AUTH_TOKEN"):
+        RayState(guarded).failures()
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray/auth_token").write_text("secret-1\n")
+    assert RayState(guarded).failures() == []
+    (tmp_path / "other").write_text("wrong")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "other"))
+    with pytest.raises(RayError, match="refuses this token"):
+        RayState(guarded).failures()
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret-1")
+    assert RayState(guarded).failures() == []

@@ -3,11 +3,14 @@ its dashboard, read with the standard library. What it answers is untrusted: bou
 type."""
 
 import json
+import os
 import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -89,10 +92,18 @@ class RayState:
         where = self.address.rstrip("/")
         # No redirects and no proxies: the answer comes from where the user said.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
+        request = urllib.request.Request(f"{where}{path}")
+        if token := _token():
+            request.add_unredirected_header("Authorization", f"Bearer {token}")
         try:
-            with opener.open(f"{where}{path}", timeout=PATIENCE_S) as answer:
+            with opener.open(request, timeout=PATIENCE_S) as answer:
                 content = answer.read(MAX_BYTES + 1)
         except urllib.error.HTTPError as error:
+            if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                wanted = "set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, as for ray itself"
+                raise RayError(
+                    f"{where} refuses {'this' if token else 'to answer without a'} token: {wanted}"
+                ) from None
             raise RayError(f"{where} answered {error.code} to {path}: is it the dashboard of Ray 2?") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
@@ -103,6 +114,18 @@ class RayState:
             return json.loads(content)
         except (ValueError, RecursionError):
             raise RayError(f"{where} does not answer like Ray to {path}; name its dashboard with --address") from None
+
+
+def _token() -> str:
+    """The cluster's token where it has one, from where Ray's own programs take it (from Ray 2.52 on)."""
+    if token := os.environ.get("RAY_AUTH_TOKEN"):
+        return token.strip()
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray/auth_token"
+    try:
+        token = Path(path).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+    return token if token.isprintable() else ""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 # A driver, its workers and the head share one small machine.
 _STORE_BYTES = 200_000_000
 _PATIENCE_S = 120.0
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "ab" * 32}
 
 
 def installed(name: str, *packages: str) -> Path:
@@ -126,6 +127,7 @@ class RayCluster:
 
 
 def environment() -> dict[str, str]:
-    """The variables of Ray and of the report: the sources of this tree, and nothing that belongs to the tests."""
+    """The variables of Ray and of the report: the sources of this tree, and nothing that belongs to the tests. With a
+    token, as recent versions of Ray want one: else a file in the user's home would decide whether there is one."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RAY_"))}
-    return {**clean, "PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "1"}
+    return {**clean, **TOKEN, "PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "1"}

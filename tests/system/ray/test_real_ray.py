@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tests.system.faults.recorder_process import RecorderProcess, exhume, rows, until
-from tests.system.ray.ray_cluster import free_port, installed
+from tests.system.ray.ray_cluster import TOKEN, free_port, installed
 
 pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.timeout(1500)]
 
@@ -64,7 +64,7 @@ def dashboard(ray_bin: Path) -> Iterator[str]:
     command += [f"--port={ports[0]}", f"--dashboard-port={ports[1]}", f"--ray-client-server-port={ports[2]}"]
     command += ["--dashboard-host=127.0.0.1", "--disable-usage-stats", "--object-store-memory=80000000"]
     command += [f"--temp-dir={place}"]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RAY_"))} | TOKEN
     with Path(place, "said").open("wb") as said:
         head = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True, env=clean)
     address = f"http://127.0.0.1:{ports[1]}"
@@ -82,12 +82,20 @@ def dashboard(ray_bin: Path) -> Iterator[str]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _answers(url: str) -> bool:
+def _ask(url: str, body: bytes | None = None) -> bytes:
+    """With the cluster's token. Raises OSError."""
+    headers = {"Authorization": f"Bearer {TOKEN['RAY_AUTH_TOKEN']}", "Content-Type": "application/json"}
+    with urlopen(Request(url, body, headers), timeout=60) as answer:
+        content: bytes = answer.read()
+    return content
+
+
+def _answers(url: str, body: bytes | None = None) -> bool:
     try:
-        with urlopen(url, timeout=5) as answer:
-            return answer.status == 200
+        _ask(url, body)
     except OSError:
         return False
+    return True
 
 
 def test_a_job_that_dies_is_recorded(ray_bin: Path, dashboard: str, tmp_path: Path):
@@ -105,6 +113,7 @@ def test_a_job_that_dies_is_recorded(ray_bin: Path, dashboard: str, tmp_path: Pa
             capture_output=True,
             text=True,
             check=False,
+            env={**os.environ, **TOKEN},
         )
         assert done.returncode == 0, done.stderr
         until("both are recorded", lambda: len(_reported(directory)) >= 2)
@@ -124,17 +133,11 @@ def test_a_job_that_dies_is_recorded(ray_bin: Path, dashboard: str, tmp_path: Pa
 def _submit(dashboard: str, entrypoint: str) -> bool:
     """Hand in a job; False while Ray is not ready to take one."""
     body = json.dumps({"entrypoint": entrypoint, "submission_id": "train-7"}).encode()
-    request = Request(f"{dashboard}/api/jobs/", body, {"Content-Type": "application/json"})
-    try:
-        with urlopen(request, timeout=60) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
+    return _answers(f"{dashboard}/api/jobs/", body)
 
 
 def _status(dashboard: str) -> str:
-    with urlopen(f"{dashboard}/api/jobs/train-7", timeout=10) as answer:
-        return str(json.load(answer)["status"])
+    return str(json.loads(_ask(f"{dashboard}/api/jobs/train-7"))["status"])
 
 
 def _reported(directory: Path) -> list[str]:
@@ -147,6 +150,5 @@ def _keep_answers(dashboard: str) -> None:
     if kept:
         answers = {}
         for path, query in PATHS.items():
-            with urlopen(f"{dashboard}{path}?{query}", timeout=10) as answer:
-                answers[path] = json.load(answer)
+            answers[path] = json.loads(_ask(f"{dashboard}{path}?{query}"))
         Path(kept).write_text(json.dumps(answers, indent=1) + "\n")

@@ -87,7 +87,8 @@ class RayEngine:
             try:
                 ray.init(address=address, logging_level="ERROR", log_to_driver=False, **options)
             except (ConnectionError, RuntimeError, ValueError) as error:
-                raise EngineError(f"no Ray answers at --address {address}: {error}; start one with ray start") from None
+                what_to_do = "start one with ray start; one with a token needs RAY_AUTH_MODE=token, RAY_AUTH_TOKEN"
+                raise EngineError(f"no Ray answers at --address {address}: {error}; {what_to_do}") from None
         self._cores = int(ray.cluster_resources().get("CPU", 1))
         self._connection = connect(1)
         self._part = ray.remote(num_cpus=1, max_retries=RETRIES)(run_part)
