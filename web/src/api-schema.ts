@@ -761,7 +761,8 @@ export interface State {
 
 /**
  * The header of `/api/subsecond`. Behind it is an array of 32-bit counts, column by column; row 0 is the start of a
- * column. `since` is the start of the first column, `from` that of the window.
+ * column; behind that one alike of the samples in the kernel. `since` is the start of the first column, `from` that of
+ * the window.
  */
 export interface SubsecondHeader {
   since: number;

@@ -30,8 +30,12 @@ export function readCores(buffer: ArrayBuffer): CoreGrid {
 export function readSubsecond(buffer: ArrayBuffer): Subsecond {
   const { header, begin } = readHeader<SubsecondHeader>(buffer);
   const size = header.columns * header.rows;
-  if (begin + 4 * size > buffer.byteLength) throw new Error("the answer of the server is truncated");
-  return { ...header, counts: new Uint32Array(buffer, begin, size) };
+  if (begin + 8 * size > buffer.byteLength) throw new Error("the answer of the server is truncated");
+  return {
+    ...header,
+    counts: new Uint32Array(buffer, begin, size),
+    kernel: new Uint32Array(buffer, begin + 4 * size, size),
+  };
 }
 
 export function readSlices(buffer: ArrayBuffer): Slices {

@@ -66,6 +66,8 @@ export interface CoreGrid extends CoresHeader {
 /** Columns x rows of sample counts, column by column; row 0 is the start of the column. */
 export interface Subsecond extends SubsecondHeader {
   counts: Uint32Array;
+  /** How many of them were in the kernel. */
+  kernel: Uint32Array;
 }
 
 /** Who had each core when, core by core in the order of time. Times are microseconds after `since`. */

@@ -24,8 +24,10 @@ describe("binary answers", () => {
 
   it("gives the sub-second view its counts", () => {
     const header = { since: 0, until: 2000, column_ms: 1000, rows: 2, columns: 2, most: 70_000 };
-    const counts = new Uint8Array(Uint32Array.of(1, 70_000, 0, 3).buffer);
-    expect([...readSubsecond(frame(header, counts)).counts]).toEqual([1, 70_000, 0, 3]);
+    const counts = new Uint8Array(Uint32Array.of(1, 70_000, 0, 3, 0, 60_000, 0, 2).buffer);
+    const grid = readSubsecond(frame(header, counts));
+    expect([...grid.counts]).toEqual([1, 70_000, 0, 3]);
+    expect([...grid.kernel]).toEqual([0, 60_000, 0, 2]);
   });
 
   it("gives slices their seven arrays", () => {

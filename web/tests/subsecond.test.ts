@@ -9,9 +9,12 @@ import {
   isMissing,
   MOST_COLUMNS,
   offsetTicks,
+  scaleOf,
   spanOf,
   startOf,
+  stateOf,
   stepped,
+  strengthOf,
 } from "../src/panels/offsets";
 import type { Subsecond } from "../src/types";
 
@@ -24,7 +27,12 @@ function grid(filled: Record<string, number> = {}): Subsecond {
   }
   const size = { since: 10_000, from: 10_000, until: 14_000, column_ms: 1000, rows: 10, columns: 4 };
   const samples = counts.reduce((sum, each) => sum + each, 0);
-  return { ...size, most: Math.max(...counts), samples, counts };
+  return { ...size, most: Math.max(...counts), samples, counts, kernel: new Uint32Array(40) };
+}
+
+/** The same, with a count in every cell. */
+function full(count: (place: number) => number): Subsecond {
+  return grid(Object.fromEntries(Array.from({ length: 40 }, (_, i) => [`${Math.floor(i / 10)},${i % 10}`, count(i)])));
 }
 
 describe("the width of a column", () => {
@@ -87,6 +95,39 @@ describe("by keyboard", () => {
   it("the ends hold", () => {
     expect(stepped(grid(), { column: 3, row: 9 }, 0, 1)).toEqual({ column: 3, row: 9 });
     expect(stepped(grid(), { column: 0, row: 0 }, 0, -1)).toEqual({ column: 0, row: 0 });
+  });
+});
+
+describe("the colour of a cell", () => {
+  it("is of the state that most of its samples have", () => {
+    const mixed = { ...grid({ "1,2": 10 }), kernel: new Uint32Array(40) };
+    const cell = { column: 1, row: 2 };
+    expect(stateOf(mixed, cell)).toBe("user");
+    mixed.kernel[12] = 6;
+    expect(stateOf(mixed, cell)).toBe("system");
+  });
+
+  it("is an even tone where steady work scatters, and differs where a stripe is", () => {
+    // About 90 samples, by up to their square root more or less; one cell has half of that.
+    const steady = full((i) => (i === 7 ? 45 : 90 + ((i * 7) % 19) - 9));
+    const scale = scaleOf(steady);
+    const strengths = [81, 99].map((count) => strengthOf(count, scale));
+    expect(strengths[1] - strengths[0]).toBeLessThan(0.4);
+    expect(strengthOf(45, scale)).toBeLessThan(0.1);
+  });
+
+  it("is full where a core was never idle, and of bursts not of one cell alone", () => {
+    const busy = full(() => 2);
+    expect(strengthOf(2, scaleOf(busy))).toBe(1);
+    const burst = { ...full((i) => 10 + (i % 3)), most: 5000 };
+    burst.counts[3] = 5000;
+    expect(scaleOf(burst).full).toBeLessThan(50);
+    expect(strengthOf(5000, scaleOf(burst))).toBe(1);
+  });
+
+  it("of nothing is nothing", () => {
+    expect(strengthOf(0, scaleOf(grid()))).toBe(0);
+    expect(strengthOf(1, scaleOf(grid({ "0,0": 1 })))).toBe(1);
   });
 });
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 from tests.diagnose.scenes import Scene
-from tests.present.web.wire import counts, heat
+from tests.present.web.wire import counts, heat, kernel_counts
 
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.present.web.app import create_app
@@ -286,6 +286,17 @@ def test_sub_second_offsets_are_where_the_samples_are(client, recording, inciden
     assert (later[1] == found[2]).all()
     assert later[0, :6].sum() == later[2, 11:].sum() == 0
     assert (later[0, 7:] == found[1, 7:]).all()
+
+
+def test_sub_second_offsets_have_the_part_of_the_kernel(client, incident):
+    window = f"since={ms(incident.since)}&until={ms(incident.since) + 4000}&rows=20"
+    _, (found, kernel) = kernel_counts(client.get(f"/api/subsecond?{window}"))
+    _, alone = counts(client.get(f"/api/subsecond?{window}&kind=kernel"))
+    assert (kernel == alone).all()
+    assert 0 < kernel.sum() < found.sum()
+    # The incident holds its core in the kernel.
+    _, (found, kernel) = kernel_counts(client.get(f"/api/subsecond?{window}&cpus={incident.cpu}"))
+    assert 2 * kernel.sum() > found.sum()
 
 
 def test_who_ran_with_their_cores(client, around, incident):

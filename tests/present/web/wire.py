@@ -51,7 +51,14 @@ def heat(answer: Response) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
 
 def counts(answer: Response) -> tuple[dict[str, Any], np.ndarray]:
     """(header, counts) of the sub-second heatmap, columns x rows."""
+    header, (found, _) = kernel_counts(answer)
+    return header, found
+
+
+def kernel_counts(answer: Response) -> tuple[dict[str, Any], np.ndarray]:
+    """The same, with the counts of the kernel next to those of all."""
     header = header_of(answer)
     start = 4 + struct.unpack_from("<I", answer.content)[0]
     assert start % 4 == 0
-    return header, np.frombuffer(answer.content, np.uint32, offset=start).reshape(header["columns"], header["rows"])
+    found = np.frombuffer(answer.content, np.uint32, offset=start)
+    return header, found.reshape(2, header["columns"], header["rows"])

@@ -5,7 +5,7 @@ import { state } from "../state";
 import { ticks } from "../timeline/axis";
 import { Ticks } from "../timeline/ruler";
 import type { Subsecond } from "../types";
-import { offsetTicks } from "./offsets";
+import { offsetTicks, scaleOf } from "./offsets";
 
 /** From this length on, offsets are in seconds. */
 const LONG_COLUMN_MS = 10_000;
@@ -42,6 +42,7 @@ export function ColumnAxis({ grid, width }: { grid: Subsecond; width: number }):
 }
 
 export function OffsetLegend({ grid, gaps }: { grid: Subsecond; gaps: boolean }): JSX.Element {
+  const { least, full } = scaleOf(grid);
   return (
     <ul class="legend" aria-label="what the axes and colours mean" data-testid="offset-legend">
       <li>up: {offsetTitle(grid)}</li>
@@ -53,9 +54,16 @@ export function OffsetLegend({ grid, gaps }: { grid: Subsecond; gaps: boolean })
         no sample
       </li>
       <li>
-        <i class="swatch ramp samples-most" />
-        {grid.most === 1 ? "1 sample in a cell" : `1 to ${count(grid.most)} samples in a cell`} of{" "}
-        {duration(grid.column_ms / grid.rows)}
+        <i class="swatch ramp state-system" />
+        mostly in the kernel
+      </li>
+      <li>
+        <i class="swatch ramp state-user" />
+        mostly in programs
+      </li>
+      <li>
+        {full <= 1 ? "1 sample" : `faint: ${count(Math.max(1, least))}, full: ${count(full)} samples`}
+        {full < grid.most && " or more"} in a cell of {duration(grid.column_ms / grid.rows)}
       </li>
       {gaps && (
         <li>

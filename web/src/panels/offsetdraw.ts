@@ -1,12 +1,12 @@
 /** Painting the sub-second view: its cells once, what moves over them on a copy. */
-import { blend, css, type Theme } from "../theme";
+import { blend, css, hueOf, rgb, type Theme } from "../theme";
 import { hatching } from "../timeline/hatch";
 import type { Subsecond } from "../types";
-import { requested, countOf, covered, isMissing, type Cell } from "./offsets";
+import { countOf, covered, isMissing, requested, scaleOf, stateOf, strengthOf, type Cell } from "./offsets";
 
 const HEIGHT = 300;
-const FAINTEST = 0.15;
-const STRONGEST = 0.8;
+/** One sample is never taken for none. */
+const FAINTEST = 0.12;
 
 /** A stretch without a recording: from, until. */
 export type Gap = [number, number];
@@ -22,6 +22,8 @@ export function drawCells(width: number, grid: Subsecond, missing: readonly Gap[
   // Cells are placed in pixels of the screen, so that hatches are as fine as the timeline's.
   const [wide, high] = [canvas.width / grid.columns, canvas.height / grid.rows];
   const bottom = (row: number): number => canvas.height - (row + 1) * high;
+  const scale = scaleOf(grid);
+  const hues = { system: rgb(hueOf("system")), user: rgb(hueOf("user")) };
   const hatches = missing.length > 0 ? hatching(pen, look, ratio) : null;
   for (const { column, firstRow, lastRow } of covered(grid, ...requested(grid))) {
     pen.fillStyle = css(look.ground);
@@ -29,9 +31,8 @@ export function drawCells(width: number, grid: Subsecond, missing: readonly Gap[
     for (let row = firstRow; row <= lastRow; row++) {
       const found = countOf(grid, { column, row });
       if (found > 0) {
-        // By the square root, so that few samples next to many are still visible.
-        const strength = FAINTEST + (STRONGEST - FAINTEST) * Math.sqrt(found / grid.most);
-        pen.fillStyle = css(blend(look.ground, look.ink, strength));
+        const strength = FAINTEST + (1 - FAINTEST) * strengthOf(found, scale);
+        pen.fillStyle = css(blend(look.ground, hues[stateOf(grid, { column, row })], strength));
         pen.fillRect(column * wide, bottom(row), Math.max(wide - 0.3, 0.7), Math.max(high - 0.3, 0.7));
       } else if (hatches && isMissing(grid, { column, row }, missing)) {
         pen.fillStyle = hatches;

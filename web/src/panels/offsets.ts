@@ -24,6 +24,45 @@ export function countOf(grid: Subsecond, { column, row }: Cell): number {
   return grid.counts[column * grid.rows + row];
 }
 
+export function kernelOf(grid: Subsecond, { column, row }: Cell): number {
+  return grid.kernel[column * grid.rows + row];
+}
+
+/** Which state most samples of a cell have: its hue. */
+export function stateOf(grid: Subsecond, cell: Cell): "system" | "user" {
+  return 2 * kernelOf(grid, cell) > countOf(grid, cell) ? "system" : "user";
+}
+
+/** Counts of faintest and full strength. */
+export interface Scale {
+  least: number;
+  full: number;
+}
+
+/** Steady work scatters by about the square root of its count: a scale of several times that shows it as an even tone,
+ * on which stripes stand out. Single cells beyond the percentiles don't make all others alike. */
+const SCATTERS = 4;
+const LOW_SHARE = 0.05;
+const HIGH_SHARE = 0.99;
+
+/** The scale that shows what differs among the cells with samples. */
+export function scaleOf(grid: Subsecond): Scale {
+  const found = grid.counts.filter((count) => count > 0).sort();
+  if (found.length === 0) return { least: 0, full: 1 };
+  const at = (share: number): number => found[Math.floor(share * (found.length - 1))];
+  const middle = at(0.5);
+  const scatter = SCATTERS * Math.sqrt(middle);
+  return {
+    least: Math.max(0, Math.floor(Math.min(at(LOW_SHARE), middle - scatter))),
+    full: Math.min(grid.most, Math.ceil(Math.max(at(HIGH_SHARE), middle + scatter))),
+  };
+}
+
+/** Where on the scale a count lies, 0 to 1. */
+export function strengthOf(count: number, { least, full }: Scale): number {
+  return clamp((count - least) / (full - least), 1);
+}
+
 export function startOf(grid: Subsecond, { column, row }: Cell): number {
   return grid.since + column * grid.column_ms + (row * grid.column_ms) / grid.rows;
 }

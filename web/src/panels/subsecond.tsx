@@ -14,7 +14,7 @@ import type { Subsecond } from "../types";
 import { savePicture } from "./export";
 import { ColumnAxis, OffsetAxis, OffsetLegend, offsetTitle } from "./offsetaxes";
 import { drawCells, drawChosen } from "./offsetdraw";
-import { busiest, cellAt, countOf, fitting, spanOf, startOf, stepped, type Cell } from "./offsets";
+import { busiest, cellAt, countOf, fitting, kernelOf, spanOf, startOf, stepped, type Cell } from "./offsets";
 import type { Panel, PanelProps } from "./panel";
 import { noStacksReason, ConfirmLongRange, useLongRange } from "./empty-states";
 import { useWidth } from "./width";
@@ -149,6 +149,7 @@ function Offsets({ grid, of }: { grid: Subsecond; of: Analysed }): JSX.Element {
             ),
           },
           { title: "samples", numeric: true, cell: (cell: Cell) => count(countOf(grid, cell)) },
+          { title: "in the kernel", numeric: true, cell: (cell: Cell) => count(kernelOf(grid, cell)) },
         ]}
       />
     </>
@@ -170,7 +171,8 @@ function take(grid: Subsecond, of: Analysed, one: Cell, other: Cell): void {
 
 function cellLabel(grid: Subsecond, cell: Cell): string {
   const at = startOf(grid, cell);
-  const found = plural(countOf(grid, cell), "sample");
+  const samples = countOf(grid, cell);
+  const found = plural(samples, "sample") + (samples > 0 ? ` (${count(kernelOf(grid, cell))} in the kernel)` : "");
   const offset = `${duration(at - grid.since - cell.column * grid.column_ms)} into the column`;
   return `${time(at, state.peek().utc, true)} (${offset}): ${found} in ${duration(grid.column_ms / grid.rows)}`;
 }

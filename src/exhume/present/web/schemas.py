@@ -386,7 +386,8 @@ SubsecondHeader = TypedDict(
     },
 )
 SubsecondHeader.__doc__ = """The header of `/api/subsecond`. Behind it is an array of 32-bit counts, column by column;
-row 0 is the start of a column. `since` is the start of the first column, `from` that of the window."""
+row 0 is the start of a column; behind that one alike of the samples in the kernel. `since` is the start of the first
+column, `from` that of the window."""
 
 #: Answers that no shape describes, as the `content` of a response.
 BINARY = {OCTETS: {"schema": {"type": "string", "format": "binary"}}}

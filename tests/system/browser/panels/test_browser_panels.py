@@ -160,7 +160,12 @@ def test_sub_second_offsets_and_selecting_in_them(at_incident: Page):
     expect(times.locator("span").first).to_have_text(re.compile(r"^\d\d:\d\d:\d\d$"))
     legend = at_incident.get_by_test_id("offset-legend")
     expect(legend).to_contain_text("up: ms into the second")
-    expect(legend).to_contain_text(re.compile(r"1 to \d+ samples in a cell of 20 ms"))
+    expect(legend).to_contain_text(re.compile(r"faint: \d+, full: \d+ samples( or more)? in a cell of 20 ms"))
+    expect(legend).to_contain_text("mostly in the kernel")
+    # The incident holds its core in the kernel: in most cells, so in one of these.
+    place = box(at_incident, "offsets")
+    spots = [Spot(place["x"] + place["width"] * (0.2 + part / 10), place["y"] + 150) for part in range(7)]
+    assert any(orange(colour(at_incident, "offsets", spot)) for spot in spots)
     at_incident.get_by_test_id("rows").select_option("20")
     at_incident.get_by_test_id("column").select_option("500")
     wait_for_state(at_incident, "rows=20", "column=500")

@@ -26,7 +26,7 @@ from exhume.present.web.params import (
 )
 from exhume.present.web.schemas import Reply, SubsecondHeader, framed
 from exhume.store.read.flame_tree import FlameTree, Ints, build_tree
-from exhume.store.read.profile import StackProfile, moments_of_samples
+from exhume.store.read.profile import IN_KERNEL, StackProfile
 
 BEFORE_S = 60
 MAX_COLUMNS = 20_000
@@ -208,8 +208,8 @@ def _left(tree: FlameTree, kept: Mask) -> FlameTree:
 
 
 def subsecond(handle: RecordingHandle, params: SubsecondParams) -> Reply:
-    """Samples by their offset in the second (or longer column), column after column. Columns begin at multiples of
-    their length; what is before `from` is not part of the window."""
+    """Samples by their offset in the second (or longer column), column after column; then those of them in the kernel.
+    Columns begin at multiples of their length; what is before `from` is not part of the window."""
     query = BoundQuery.of(handle, params)
     window, column_ms, rows = query.window, params.column_ms, params.rows
     column = column_ms * MILLIS
@@ -220,10 +220,16 @@ def subsecond(handle: RecordingHandle, params: SubsecondParams) -> Reply:
             413, f"this time has {columns:,} columns of {column_ms} ms; choose a shorter one, or wider columns"
         )
     query.check_samples("offsets read every sample", MAX_SUBSECOND_SAMPLES)
-    found = moments_of_samples(query.recording.samples(window, query.filter, ["cpu", "weight_us"]))
-    since = found.walls - first
-    place = since // column * rows + since % column * rows // column
-    counts = np.bincount(place, minlength=columns * rows)[: columns * rows].astype(np.uint32)
+    parts = [(np.zeros(0, np.int64), np.zeros(0, np.bool_))]
+    for name, samples in query.recording.samples(window, query.filter, [IN_KERNEL]):
+        since = samples.column("time_ms").to_numpy() * MILLIS + name.offset - first
+        place = since // column * rows + since % column * rows // column
+        parts.append((place, samples.column(IN_KERNEL).to_numpy()))
+    places, in_kernel = (np.concatenate(values) for values in zip(*parts, strict=True))
+    size = columns * rows
+    counts, kernel = (
+        np.bincount(some, minlength=size)[:size].astype(np.uint32) for some in (places, places[in_kernel])
+    )
     header: SubsecondHeader = {
         "since": ms(first),
         "from": ms(window.since),
@@ -232,6 +238,6 @@ def subsecond(handle: RecordingHandle, params: SubsecondParams) -> Reply:
         "rows": rows,
         "columns": columns,
         "most": int(counts.max(initial=0)),
-        "samples": len(found.walls),
+        "samples": len(places),
     }
-    return framed(header, counts.tobytes())
+    return framed(header, counts.tobytes(), kernel.tobytes())
