@@ -2,7 +2,8 @@
 import type { JSX } from "preact";
 import { useEffect } from "preact/hooks";
 import { announce } from "./a11y";
-import { count, duration, missingText, moment, number, plural, range } from "./format";
+import { duration, missingText, moment, number, plural, range } from "./format";
+import { lossAmount, lossSummary } from "./losses";
 import { helpOpen, useShortcuts, type Shortcut } from "./keyboard";
 import { FilterBar } from "./filterbar";
 import { trouble } from "./live";
@@ -119,11 +120,12 @@ function LiveSign({ of }: { of: RecordingInfo }): JSX.Element {
 /** Losses, gaps and missing sources, behind one figure. */
 function Losses({ of }: { of: RecordingInfo }): JSX.Element {
   const { utc } = state.value;
-  const clean = of.lost === 0 && of.gaps.length === 0 && of.losses.length + of.skipped.length === 0;
+  const clean = of.losses.length + of.gaps.length + of.skipped.length === 0;
   return (
     <details class="popover">
       <summary class={clean ? "" : "warned"}>
-        {count(of.lost)} lost{of.gaps.length > 0 && ` · ${plural(of.gaps.length, "gap")}`}
+        {lossSummary(of.losses)}
+        {of.gaps.length > 0 && ` · ${plural(of.gaps.length, "gap")}`}
         {of.skipped.length > 0 && ` · ${plural(of.skipped.length, "file")} not read`}
       </summary>
       <div class="popover-body">
@@ -147,7 +149,7 @@ function Losses({ of }: { of: RecordingInfo }): JSX.Element {
           <ul>
             {of.losses.map((loss) => (
               <li key={`${loss.source} ${loss.kind} ${loss.text}`}>
-                <strong>{count(loss.count)}</strong> {loss.source} {loss.kind}: {loss.text}
+                <strong>{lossAmount(loss)}</strong> ({loss.source}): {loss.text}
               </li>
             ))}
           </ul>

@@ -33,6 +33,7 @@ export type {
   LiveShape as LiveUpdate,
   Mark,
   MeasureShape as FleetMeasure,
+  Loss,
   MissingSource,
   NodeShape as FleetNode,
   PackedCores,

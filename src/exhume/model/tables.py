@@ -464,9 +464,9 @@ API_SOURCE, POD_OWNER = "kubernetes", "pod-owner"
 HOT_CORE, WAITING_KSOFTIRQD, DYING_CGROUPS = "core", "ksoftirqd", "dying-cgroups"
 NIC_TX_TIMEOUT = "nic-tx-timeout"
 # Losses whose count is the sampler's new rate, in Hz.
-_RATE_CHANGES = ("rate-lowered", "rate-raised", "rate-refused")
+RATE_CHANGES = ("rate-lowered", "rate-raised", "rate-refused")
 
 
 def loss_total(kind: str, count: int) -> int:
     """What a loss adds to the sum of its kind: of changes of the rate, each is one."""
-    return 1 if kind in _RATE_CHANGES else count
+    return 1 if kind in RATE_CHANGES else count

@@ -14,6 +14,9 @@ from tests.present.web.wire import counts, heat, kernel_counts
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.present.web.app import create_app
 from exhume.present.web.guard import Rules
+from exhume.present.web.handle import RecordingHandle
+from exhume.present.web.handlers.recording import status
+from exhume.present.web.params import QueryParams
 from exhume.store.read.core_grid import MEASURES, MOST_PERMILLE
 from exhume.store.read.profile import ProfileFilter
 
@@ -147,6 +150,23 @@ def test_what_was_lost_is_marked_when_it_was(tmp_path):
         assert (mark["kind"], mark["at"], mark["severity"]) == ("lost", ms(loss.wall), "warning")
         assert "31" in mark["text"]
         assert client.get(f"/api/marks?until={mark['at']}").json()["marks"] == []
+
+
+def test_a_change_that_loses_nothing_is_no_loss(tmp_path):
+    scene = Scene(cores=1, seconds=20)
+    for second, kind, rate_hz in ((5, "rate-lowered", 48), (6, "rate-lowered", 24), (9, "rate-raised", 97)):
+        scene.row("losses", second, source="stacks", kind=kind, count=rate_hz, text=f"now {rate_hz} Hz")
+    scene.write(tmp_path / "r")
+    with TestClient(create_app(tmp_path / "r", Rules(), tmp_path), base_url="http://localhost") as client:
+        body = client.get("/api/recording").json()
+        assert [(loss["kind"], loss["count"]) for loss in body["losses"]] == [("rate-lowered", 2)]
+        assert body["lost"] == status(RecordingHandle(tmp_path / "r"), QueryParams())["lost"] == 2
+        events = client.get("/api/events").json()["events"]
+        assert [(each["kind"], each["severity"]) for each in events] == [
+            *[("lost", "warning")] * 2,
+            ("recorder", "info"),
+        ]
+        assert events[0]["text"] == "stacks: rate-lowered, now 48 Hz"
 
 
 def test_incidents_get_their_causes(client, incident):

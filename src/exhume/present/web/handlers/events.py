@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from exhume.model.clock import MILLIS, NANOS, Window
-from exhume.model.tables import INCIDENT
+from exhume.model.tables import INCIDENT, RATE_CHANGES, RECORDER
 from exhume.model.text import duration
 from exhume.present.web.handle import BoundQuery, RecordingHandle, ms
 from exhume.present.web.params import EventsParams, MarksParams
 from exhume.present.web.schemas import EventsShape, Mark, Reply, json_reply
+from exhume.store.read.events import LossView
+from exhume.store.read.health import HARMLESS_LOSSES
 from exhume.store.read.profile import ProfileFilter, meant_by
 
 LONGEST_MARK, LONGEST_EVENT = 300, 1000
@@ -124,16 +126,27 @@ def _gravity(severity: str) -> int:
 
 
 def _recorder_events(handle: RecordingHandle, window: Window) -> list[dict[str, Any]]:
-    """What the recorder lost, and when the wall clock was set, as rows of events."""
+    """What the recorder lost or changed, and when the wall clock was set, as rows of events."""
     losses = (
-        (loss.wall, LOST, f"{loss.source}: {loss.count} {loss.kind}{loss.text and f', {loss.text}'}")
-        for loss in handle.losses()
+        (loss.wall, RECORDER if loss.kind in HARMLESS_LOSSES else LOST, _loss_text(loss)) for loss in handle.losses()
     )
     return [
-        {"wall": wall, "kind": kind, "severity": "warning", "source": "recorder", "text": text}
+        {
+            "wall": wall,
+            "kind": kind,
+            "severity": "info" if kind == RECORDER else "warning",
+            "source": RECORDER,
+            "text": text,
+        }
         for wall, kind, text in (*losses, *_clock_sets(handle))
         if window.since <= wall < window.until
     ]
+
+
+def _loss_text(loss: LossView) -> str:
+    # The count of a changed rate is the new rate, not how much was lost.
+    counted = loss.kind if loss.kind in RATE_CHANGES else f"{loss.count:,} {loss.kind}"
+    return f"{loss.source}: {counted}{loss.text and f', {loss.text}'}"
 
 
 def _clock_sets(handle: RecordingHandle) -> Iterator[tuple[int, str, str]]:

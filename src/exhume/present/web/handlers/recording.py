@@ -12,6 +12,7 @@ from exhume.present.web.handle import RecordingHandle, ms
 from exhume.present.web.params import FilesParams, QueryParams, RecordingParams
 from exhume.present.web.schemas import Cost, LiveShape, Loss, Reply, json_reply
 from exhume.store.read.core_grid import MEASURES, STATES
+from exhume.store.read.health import HARMLESS_LOSSES
 from exhume.store.read.progress import raise_if_cancelled
 from exhume.store.read.recording import SelfCost
 from exhume.store.write.lock import being_recorded
@@ -49,6 +50,8 @@ def recording(handle: RecordingHandle, params: RecordingParams) -> Reply:
         return json_reply(shape)
     losses: dict[tuple[str, str], Loss] = {}
     for loss in handle.losses():
+        if loss.kind in HARMLESS_LOSSES:
+            continue
         key = (loss.source, loss.kind)
         # A changed rate is one change, not so many losses as it has Hz.
         count = loss_total(loss.kind, loss.count) + (losses[key]["count"] if key in losses else 0)
@@ -103,7 +106,9 @@ def status(handle: RecordingHandle, params: QueryParams) -> LiveShape:
     }
     with suppress(RecordingError):
         shape["incidents"] = len(moments_of(handle.marks()))
-        shape["lost"] = sum(loss_total(loss.kind, loss.count) for loss in handle.losses())
+        shape["lost"] = sum(
+            loss_total(loss.kind, loss.count) for loss in handle.losses() if loss.kind not in HARMLESS_LOSSES
+        )
         shape["skipped"] = min(len(handle.recording().skipped), _MAX_SKIPPED)
     return shape
 
