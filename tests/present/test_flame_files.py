@@ -62,6 +62,19 @@ def test_html_holds_its_data_as_data(rows):
         assert data["flame"]["weight"][0] == tree.weight[0]
 
 
+def test_a_picture_grows_as_the_page_does():
+    tree = build_tree(random_profile(200))
+    frames = [
+        ElementTree.fromstring(render_svg(tree, PAGE, up=up).encode()).findall(".//{*}g[@class='f']/{*}rect")
+        for up in (False, True)
+    ]
+    down, up = ([float(rect.get("y")) for rect in rects] for rects in frames)
+    # The root comes first; each row is as far from the other end.
+    assert (down[0], up[0]) == (min(down), max(up))
+    assert {one + other for one, other in zip(down, up, strict=True)} == {down[0] + up[0]}
+    assert [rect.get("x") for rect in frames[0]] == [rect.get("x") for rect in frames[1]]
+
+
 def test_files_ask_for_nothing_from_elsewhere():
     tree = build_tree(random_profile(200))
     svg = render_svg(tree, PAGE)

@@ -49,10 +49,11 @@ export interface FlameScope extends Scope {
   least?: number;
 }
 
-/** What a flame graph shows: the frames that it is zoomed into, and those that are hidden. */
+/** What a flame graph shows: the frames that it is zoomed into, those that are hidden, and which way it grows. */
 export interface FlameView {
   root: string[];
   hide: string[];
+  up: boolean;
 }
 
 export type ExportFormat = "folded" | "pprof" | "speedscope" | "svg" | "html";
@@ -153,6 +154,7 @@ export const api = {
     const params = new URLSearchParams(flameQuery(scope));
     for (const name of view.root) params.append("root", name);
     for (const name of view.hide) params.append("hide", name);
+    if (view.up) params.set("up", "1");
     return `./api/export/${format}?${params}`;
   },
 };

@@ -87,8 +87,8 @@ def _own_shares(tree: FlameTree, own: Ints) -> Floats:
     return sums / max(int(own.sum()), 1)
 
 
-def render_svg(tree: FlameTree, caption: FlameCaption) -> str:
-    """The picture of a tree."""
+def render_svg(tree: FlameTree, caption: FlameCaption, *, up: bool = False) -> str:
+    """The picture of a tree: the root at the top, or at the bottom."""
     inner = WIDTH - 2 * MARGIN
     place = f'x="{WIDTH // 2}" y="{HEADER + ROW * 2}" text-anchor="middle"'
     nothing = [f'<text class="strong" {place}>no samples in this window</text>'] if tree.empty else []
@@ -108,7 +108,7 @@ def render_svg(tree: FlameTree, caption: FlameCaption) -> str:
             *_header(tree, caption),
             *nothing,
             '<g id="frames">',
-            *_frames(tree, drawn, inner),
+            *_frames(tree, drawn, inner, depth if up else None),
             "</g>",
             f'<text class="quiet" x="{MARGIN}" y="{height - 8}">{text(" · ".join(notes))}</text>',
             "</svg>\n",
@@ -128,7 +128,9 @@ def _header(tree: FlameTree, caption: FlameCaption) -> Iterator[str]:
         x += round(len(meaning) * CHARACTER) + 36
 
 
-def _frames(tree: FlameTree, drawn: Ints, inner: int) -> Iterator[str]:
+def _frames(tree: FlameTree, drawn: Ints, inner: int, rows: int | None) -> Iterator[str]:
+    """The frames of so many rows from the bottom up, or from the top down where that is None."""
+
     @cache
     def texts(label: int) -> tuple[str, str, str]:
         """What a label is called; the same and where it is, as XML. Thousands of frames have the same."""
@@ -140,7 +142,8 @@ def _frames(tree: FlameTree, drawn: Ints, inner: int) -> Iterator[str]:
     baseline = (tree.base_share, tree.delta)
     columns = zip(*(column[drawn].tolist() for column in (*numbers, *baseline)), fills(tree, drawn), strict=True)
     for label, left, wide, depth, share, samples, weight, base_share, delta, colour in columns:
-        x, width, y = MARGIN + left * inner, wide * inner, HEADER + depth * ROW
+        row = depth if rows is None else rows - 1 - depth
+        x, width, y = MARGIN + left * inner, wide * inner, HEADER + row * ROW
         room = int((width - 6) / CHARACTER)
         name, title, where = texts(label)
         shown = "" if room < 3 else title if len(name) <= room else text(name[: room - 1] + "…")

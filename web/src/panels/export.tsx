@@ -14,7 +14,7 @@ const FILES = [
 ] as const;
 
 export function ExportMenu({ scope }: { scope: FlameScope }): JSX.Element {
-  const { root: zoomed, hide, graph } = state.value;
+  const { root: zoomed, hide, graph, up } = state.value;
   // Files have the stacks: in another tree the zoom leads elsewhere.
   const root = graph === "stacks" ? zoomed : [];
   const menu = useRef<HTMLDetailsElement>(null);
@@ -32,8 +32,13 @@ export function ExportMenu({ scope }: { scope: FlameScope }): JSX.Element {
         >
           PNG, this drawing
         </button>
+        {graph !== "stacks" && (
+          <p class="muted" data-testid="export-note">
+            Files have the whole stacks, not the {graph === "sandwich" ? "sandwich" : "inverted tree"}:
+          </p>
+        )}
         {FILES.map(({ format, title }) => (
-          <a key={format} href={api.exportAddress(format, scope, { root, hide })} download onClick={close}>
+          <a key={format} href={api.exportAddress(format, scope, { root, hide, up })} download onClick={close}>
             {title}
           </a>
         ))}

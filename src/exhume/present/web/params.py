@@ -245,6 +245,7 @@ class ExportParams(BaselineParams):
     form: Format = param(REQUIRED, choices=get_args(Format))
     root: tuple[str, ...] = param((), high=MAX_NAME, most=500, about="the frames down to the new root")
     hide: tuple[str, ...] = param((), high=MAX_NAME, most=100, about="frames to drop with their callees")
+    up: int = param(0, kind=int, low=0, high=1, about="1 draws the root at the bottom (svg)")
 
 
 class SubsecondParams(SamplesParams):

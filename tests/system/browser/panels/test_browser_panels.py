@@ -252,6 +252,18 @@ def test_what_is_seen_is_saved(at_incident: Page, incident, name, tmp_path: Path
         assert incident.function in content.decode()
 
 
+def test_files_say_where_they_are_not_what_is_on_the_screen(at_incident: Page, incident):
+    menu = at_incident.get_by_test_id("export")
+    svg = menu.get_by_text("SVG")
+    assert "up=" not in (svg.get_attribute("href") or "")
+    at_incident.get_by_test_id("up").click()
+    expect(svg).to_have_attribute("href", re.compile("up=1"))
+    expect(at_incident.get_by_test_id("export-note")).to_have_count(0)
+    at_incident.get_by_test_id("graph-inverted").click()
+    menu.locator("summary").click()
+    expect(at_incident.get_by_test_id("export-note")).to_contain_text("inverted")
+
+
 def test_a_long_view_is_drawn_on_request(new_page, served, tmp_path):
     few_seconds_of_long(tmp_path / "r", 4000)
     page = new_page(served(tmp_path / "r"))

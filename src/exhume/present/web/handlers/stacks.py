@@ -135,7 +135,8 @@ def export(handle: RecordingHandle, params: ExportParams) -> Reply:
             filters=_filters(query),
             blind_spots=sides.current.blind_spots,
         )
-        content = (render_svg if params.form == "svg" else flame_report)(tree, caption)
+        svg = params.form == "svg"
+        content = render_svg(tree, caption, up=params.up == 1) if svg else flame_report(tree, caption)
     ending, media = FORMATS[params.form]
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in node) or "node"
     name = f"exhume-{safe}-{format_moment(window.since, UTC, digits=0).replace(':', '')}.{ending}"
