@@ -35,7 +35,7 @@ export function EventLane(): JSX.Element | null {
   // The recorder's own marks have a lane of their own.
   const marks = (read.value ?? []).filter((mark) => mark.kind !== "incident");
   const seen = marks.filter((mark) => mark.until >= shown.since && mark.at < shown.until);
-  const logged = seen.filter((mark) => mark.kind !== LOST.kind);
+  const logged = seen.filter((mark) => !isLoss(mark));
   const placed = seen.map((item) => ({ x: placeOf(item.at, shown), item }));
   return (
     <Lane name="events" title="events" aside={logged.length > 0 ? plural(total(logged), "event") : null}>
@@ -58,7 +58,7 @@ export function EventLane(): JSX.Element | null {
               title={`${moment(worst.at, utc)} ${worst.kind}: ${worst.text}${more(items)}`}
               onClick={() => openEvents(worst)}
             >
-              <i aria-hidden="true">{worst.kind === LOST.kind ? LOST.glyph : (GLYPHS[worst.severity] ?? "○")}</i>
+              <i aria-hidden="true">{isLoss(worst) ? LOST.glyph : (GLYPHS[worst.severity] ?? GLYPHS.info)}</i>
               <VisuallyHidden>{worst.kind}: </VisuallyHidden>
               {room > LABEL_PX ? <span class="label">{text}</span> : <VisuallyHidden>{text}</VisuallyHidden>}
               <VisuallyHidden>, {moment(worst.at, utc)}</VisuallyHidden>
@@ -66,8 +66,26 @@ export function EventLane(): JSX.Element | null {
           );
         })}
       </div>
+      <MarkLegend />
     </Lane>
   );
+}
+
+/** What the signs mean; all of them, so that the lane keeps its height while the view moves. */
+function MarkLegend(): JSX.Element {
+  return (
+    <ul class="legend mark-legend" aria-label="signs of events" data-testid="mark-legend">
+      {Object.entries({ ...GLYPHS, [LOST.kind]: LOST.glyph }).map(([meaning, glyph]) => (
+        <li key={meaning} class={meaning}>
+          <i aria-hidden="true">{glyph}</i> {meaning}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function isLoss(mark: Mark): boolean {
+  return mark.kind === LOST.kind;
 }
 
 function total(marks: Mark[]): number {

@@ -197,6 +197,8 @@ def test_events_are_searched_chosen_by_kind_and_filtered(new_page, served, tmp_p
     expect(rows.last).to_contain_text("perf: 31 overrun, the buffer was full")
     expect(kinds.get_by_role("button")).to_have_text(["every kind 32", "lost 1", "nic-reset 30", "oom 1"])
     expect(marks.filter(has_text="lost: perf: 31 overrun")).to_contain_text("▒")
+    signs = page.get_by_test_id("mark-legend").get_by_role("listitem")
+    expect(signs).to_have_text(["◆ critical", "▲ warning", "○ info", "▒ lost"])
     # Marks that stand close are wide enough to be hit, and are called what is seen.
     at_rest(page)
     assert marks.count() > 10
