@@ -18,7 +18,7 @@ import {
 } from "../src/timeline/heat";
 import { cpusOf, snapped } from "../src/timeline/heatpointer";
 import { runsOf } from "../src/timeline/boxes";
-import { greatest, lastAt, linesOf, mostDeviating } from "../src/timeline/lines";
+import { briefly, greatest, lastAt, linesOf, mostDeviating } from "../src/timeline/lines";
 import type { Theme } from "../src/theme";
 import type { CoreGrid, LaneSeries } from "../src/types";
 
@@ -235,6 +235,15 @@ describe("marks", () => {
 });
 
 describe("lines", () => {
+  it("are called the same where there is little room", () => {
+    expect(["tracked by the kernel", "visible as directories", "zombies"].map(briefly)).toEqual([
+      "tracked",
+      "visible",
+      "zombies",
+    ]);
+    expect(["by tasks that need memory", "by kswapd"].map(briefly)).toEqual(["by tasks", "by kswapd"]);
+  });
+
   const lane = {
     name: "memcgs",
     title: "",

@@ -10,7 +10,7 @@ import type { Lane as LaneData, Lanes as LanesData, Span } from "../types";
 import { centred } from "./axis";
 import { worstCells } from "./heat";
 import { Lane } from "./lane";
-import { greatest, lastAt, linesOf, mostDeviating, type Lines } from "./lines";
+import { briefly, greatest, lastAt, linesOf, mostDeviating, type Lines } from "./lines";
 import { LineChart } from "./linechart";
 import { Gaps } from "./marks";
 import { overviewGrid } from "./overview";
@@ -110,7 +110,8 @@ function Key({ data, lines }: { data: LaneData; lines: Lines }): JSX.Element | n
           <li key={series.name}>
             <i class={`stroke stroke-${i}`} />
             <span class="long">{series.title}</span>
-            <span class="brief">{series.name}</span> <strong>{value === null ? "–" : quantity(value, "")}</strong>
+            <span class="brief">{briefly(series.title)}</span>{" "}
+            <strong>{value === null ? "–" : quantity(value, "")}</strong>
             {most !== null && <small> most</small>}
             {at === null && last !== null && <small> at {time(last.at, state.value.utc)}</small>}
           </li>

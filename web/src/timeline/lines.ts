@@ -104,3 +104,8 @@ export function mostDeviating(lanes: readonly Lane[]): string | null {
   }
   return best?.name ?? null;
 }
+
+/** The first words of a line's title, where there is room for no more. */
+export function briefly(title: string): string {
+  return title.split(/ (?:as|by|that) /)[0];
+}
