@@ -7,11 +7,10 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { clampHeight, LEAST_PX, mostHeight, stepHeight } from "./pane-height";
 import { isPrinting } from "./print";
+import { revealTimeline } from "./reveal";
 import { state } from "./state";
 
 const KEPT = "timeline-height";
-/** Has to be the same in layout.css. */
-const STICKY = "screen and (min-width: 721px) and (min-height: 601px)";
 
 /** The greatest height of the timeline as it was chosen; null is the default. */
 const chosen = signal<number | null>(readKept());
@@ -94,36 +93,6 @@ function Splitter({ content }: { content: { current: HTMLDivElement | null } }):
       onDblClick={() => choose(null)}
     />
   );
-}
-
-/** How much of a panel has to be on the screen. */
-const SEEN_PX = 200;
-
-/** What an action changed on the timeline is on the screen: scrolls to it where it is not. */
-export function revealTimeline(): void {
-  const heat = document.querySelector<HTMLElement>(".heat");
-  if (heat && !isSeen(heat)) heat.scrollIntoView({ block: "center" });
-}
-
-/** Likewise the answer, above the timeline. */
-export function revealAnswer(): void {
-  const answer = document.querySelector<HTMLElement>(".answer");
-  if (answer && !isSeen(answer)) window.scrollTo({ top: 0 });
-}
-
-/** Likewise the open panel, below the timeline. */
-export function revealPanel(): void {
-  const tabs = document.querySelector<HTMLElement>(".tabs-line");
-  if (!tabs) return;
-  const { top, bottom } = tabs.getBoundingClientRect();
-  const pane = window.matchMedia(STICKY).matches ? document.querySelector<HTMLElement>(".sticky-pane") : null;
-  const ceiling = pane?.offsetHeight ?? 0;
-  if (top < ceiling || window.innerHeight - bottom < SEEN_PX) tabs.scrollIntoView({ block: "start" });
-}
-
-function isSeen(element: HTMLElement): boolean {
-  const { top, bottom } = element.getBoundingClientRect();
-  return top >= 0 && Math.min(bottom, top + SEEN_PX) <= window.innerHeight;
 }
 
 /** A frame that is painted on the heatmap is asked for far below it. */

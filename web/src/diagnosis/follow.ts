@@ -1,6 +1,6 @@
 /** Moves the timeline along a diagnosis, which stays: to a piece of evidence, to a step of its story, and back. */
 import { announce } from "../a11y";
-import { revealAnswer, revealTimeline } from "../layout";
+import { revealAnswer, revealTimeline } from "../reveal";
 import { analysed, change, extent, state, type PageState } from "../state";
 import type { Span } from "../types";
 import { placeOf } from "./chain";

@@ -7,8 +7,9 @@ import { printCpus } from "../cpulist";
 import { count, moment, plural, time } from "../format";
 import { queryString } from "../http";
 import { useShortcuts } from "../keyboard";
+import { showMoment } from "../reveal";
 import { Placeholder, useResource } from "../resource";
-import { change, moveView, state } from "../state";
+import { change, state } from "../state";
 import { startNote } from "../terminal";
 import { GLYPHS } from "../timeline/clusters";
 import type { Events, NodeEvent } from "../types";
@@ -21,7 +22,6 @@ const LIMIT = 5000;
 const [ROWS, LINES] = [500, 200];
 /** Kinds that are not in the count of the lane: the recorder's own marks, and what it lost. */
 const [INCIDENT, LOST] = ["incident", "lost"];
-const AROUND_MS = 30_000;
 /** Not every letter that is typed is a request. */
 const TYPING_MS = 120;
 
@@ -115,9 +115,8 @@ function When({ of, utc }: { of: EventFold; utc: boolean }): JSX.Element {
 }
 
 function Moment({ at, label }: { at: number; label: string }): JSX.Element {
-  const around = { since: at - AROUND_MS, until: at + AROUND_MS };
   return (
-    <button type="button" class="link moment" onClick={() => moveView(around, "push")}>
+    <button type="button" class="link moment" onClick={() => showMoment(at)}>
       {label}
     </button>
   );

@@ -5,7 +5,7 @@ import { formatCores } from "../cpulist";
 import { useCurrentDiagnosis } from "../diagnosis/current";
 import { datedRange, duration } from "../format";
 import { registerShortcuts } from "../keyboard";
-import { revealPanel } from "../layout";
+import { revealPanel } from "../reveal";
 import { analysed, change, recording, select, state, warm } from "../state";
 import { useDebounced } from "../debounce";
 import { PANELS } from "./all";

@@ -5,15 +5,15 @@ import { isFiltered } from "../address";
 import { api } from "../api";
 import { count, day, moment, number, percent, plural, time } from "../format";
 import { queryString } from "../http";
+import { showMoment } from "../reveal";
 import { Placeholder, useResource } from "../resource";
-import { moveView, state } from "../state";
+import { state } from "../state";
 import type { InterruptLine } from "../types";
 import { ConfirmLongRange, noSourceReason, unrecordedReason, useLongRange } from "./empty-states";
 import type { Panel, PanelProps } from "./panel";
 import { CoreShares, ShareBar } from "./shares";
 
 const LIMIT = 100;
-const AROUND_MS = 30_000;
 /** The source of interrupts, as the recorder names it. */
 const SOURCE = "interrupts";
 const KERNEL_OWN = "The kernel's own interrupts (timer, rescheduling) are recorded where a core takes 5,000 a second.";
@@ -93,11 +93,7 @@ function LineTable({ lines, total }: { lines: InterruptLine[]; total: number }):
           cell: (line) => (
             <span>
               {count(line.worst)} at{" "}
-              <button
-                type="button"
-                class="link moment"
-                onClick={() => moveView({ since: line.worst_at - AROUND_MS, until: line.worst_at + AROUND_MS }, "push")}
-              >
+              <button type="button" class="link moment" onClick={() => showMoment(line.worst_at)}>
                 {at(line.worst_at, utc)}
               </button>
             </span>

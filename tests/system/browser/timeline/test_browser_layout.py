@@ -12,6 +12,7 @@ from exhume.model.clock import MILLIS
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_timeline")]
 
 LAPTOP = {"viewport": {"width": 1440, "height": 900}}
+LOW = {"viewport": {"width": 1024, "height": 500}}
 PHONE = {"viewport": {"width": 390, "height": 844}}
 
 
@@ -98,6 +99,19 @@ def test_a_painted_frame_is_in_sight_on_a_phone(new_page, link):
     page.keyboard.press("ArrowDown")
     page.keyboard.press("w")
     expect(page.get_by_test_id("painted")).to_be_in_viewport()
+
+
+@pytest.mark.parametrize("window", [PHONE, LOW], ids=["phone", "low"])
+def test_a_moment_of_an_event_is_in_sight(new_page, link, window):
+    page = opened(new_page, f"{link}&tab=events", **window)
+    moment = page.get_by_test_id("events").locator(".moment").last
+    moment.scroll_into_view_if_needed()
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    expect(page.get_by_test_id("heatmap")).not_to_be_in_viewport()
+    before = page.evaluate("location.hash")
+    moment.click()
+    until(page, lambda: page.evaluate("location.hash") != before)
+    expect(page.get_by_test_id("heatmap")).to_be_in_viewport()
 
 
 def test_the_whole_timeline_is_printed(new_page, link):
