@@ -183,8 +183,7 @@ function CoreChoice({ of }: PanelProps): JSX.Element {
   const all = filtered ?? overviewGrid.value?.cpus ?? of.list ?? [];
   const one = of.list?.length === 1 ? String(of.list[0]) : "";
   const some = of.list !== null && of.list.length > 1 && of.list.length < all.length;
-  const choose = (value: string): void =>
-    change({ s0: of.since, s1: of.until, cpus: value === "" ? null : [Number(value)] });
+  const choose = (value: string): void => select(of, value === "" ? null : [Number(value)]);
   return (
     <label class="inline">
       cores{" "}

@@ -107,6 +107,10 @@ function openEvents(mark: Mark): void {
     s1: Math.max(mark.until, mark.at) + AROUND_MS,
     cpus: null,
     root: [],
+    callerRoot: [],
+    // Another selection is another question: a diagnosis that was pinned to its evidence goes.
+    d0: null,
+    d1: null,
     tab: "events",
   });
 }

@@ -79,6 +79,23 @@ def test_evidence_is_left_in_one_step(at_incident: Page):
     assert wait_for_state(at_incident, f"s0={before['s0']}") == before
 
 
+def test_evidence_is_left_for_an_event(at_incident: Page):
+    at_incident.get_by_test_id("aside").get_by_test_id("evidence").first.click()
+    wait_for_state(at_incident, "d0=")
+    at_incident.get_by_test_id("marks").get_by_role("button").first.click()
+    found = wait_for_state(at_incident, "tab=events")
+    assert "d0" not in found
+    assert "d1" not in found
+
+
+def test_evidence_is_left_for_another_core(at_incident: Page):
+    at_incident.get_by_role("tab", name="Sub-second").click()
+    at_incident.get_by_test_id("aside").get_by_test_id("evidence").first.click()
+    wait_for_state(at_incident, "d0=")
+    at_incident.get_by_test_id("one-core").select_option("3")
+    assert "d0" not in wait_for_state(at_incident, "cpus=3")
+
+
 @pytest.mark.parametrize("panel", ["1", "6"])
 def test_a_diagnosis_stays_while_its_evidence_is_followed(at_incident: Page, panel):
     at_incident.keyboard.press(panel)
