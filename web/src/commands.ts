@@ -11,6 +11,16 @@ export function noteCommand(at: number, text: string): string {
   return `exhume event add --at ${new Date(at).toISOString()} ${quoted(line || "what happened")}`;
 }
 
+/** Packs what is recorded around a moment (milliseconds since 1970) into a file for others. */
+export function bundleCommand(at: number): string {
+  return `exhume export bundle --at ${new Date(at).toISOString()} -o incident.exhume.zip`;
+}
+
+/** Whether an address of a page is reached from its own machine alone. */
+export function isLoopback(host: string): boolean {
+  return host === "localhost" || host.endsWith(".localhost") || host === "[::1]" || /^127(\.\d+){3}$/.test(host);
+}
+
 const BUNDLE = /\.exhume\.zip$/i;
 
 /** Opens a dropped file: a bundle as it is, what other tools wrote after an import. */

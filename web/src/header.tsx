@@ -8,6 +8,7 @@ import { helpOpen, useShortcuts, type Shortcut } from "./keyboard";
 import { FilterBar } from "./filterbar";
 import { trouble } from "./live";
 import { analysed, change, extent, following, recording, shareLink, state } from "./state";
+import { startShare } from "./terminal";
 import { ShareButton, ZoneButton } from "./toolbar";
 import type { RecordingInfo, Span } from "./types";
 
@@ -49,7 +50,7 @@ export function Header(): JSX.Element {
       <div class="top-tools">
         {known && <FilterBar />}
         <ZoneButton utc={state.value.utc} moments={shownMoments()} onToggle={toggleUtc} />
-        <ShareButton link={shareLink} />
+        <ShareButton link={shareLink} onShared={startShare} />
         <button type="button" onClick={() => (helpOpen.value = true)} aria-label="show the keys" title="keys (?)">
           ?
         </button>

@@ -3,13 +3,13 @@ import { signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { announce } from "./a11y";
-import { noteCommand, openCommands } from "./commands";
+import { bundleCommand, isLoopback, noteCommand, openCommands } from "./commands";
 import { duration, moment } from "./format";
 import { useShortcuts } from "./keyboard";
 import { pointedAt, recording, state, view } from "./state";
 
-/** A moment to be noted, or the name of a dropped file. Not part of the address. */
-type Task = { note: number } | { file: string };
+/** A moment to be noted or to be sent to others, or the name of a dropped file. Not part of the address. */
+type Task = { note: number } | { share: number } | { file: string };
 const task = signal<Task | null>(null);
 
 /** The recorder takes events of the last day. */
@@ -18,9 +18,20 @@ const COPIED_MS = 2000;
 
 /** A note on the start of the selection, else on the moment below the pointer or in the middle of the view. */
 export function startNote(): void {
+  const at = chosenMoment(pointedAt.peek());
+  if (at !== null) task.value = { note: at };
+}
+
+/** A link was copied: says so where no other machine reaches it, with the command that packs a file for them. */
+export function startShare(): void {
+  const at = chosenMoment(null);
+  if (at !== null && isLoopback(window.location.hostname)) task.value = { share: at };
+}
+
+/** The start of the selection, else this moment, else the middle of the view. */
+function chosenMoment(pointed: number | null): number | null {
   const shown = view.peek();
-  if (!shown) return;
-  task.value = { note: Math.round(state.peek().s0 ?? pointedAt.peek() ?? (shown.since + shown.until) / 2) };
+  return shown && Math.round(state.peek().s0 ?? pointed ?? (shown.since + shown.until) / 2);
 }
 
 /** A dropped file is answered, and not opened in place of the page. */
@@ -54,6 +65,7 @@ export function TerminalDialog(): JSX.Element {
         ✕
       </button>
       {now && "note" in now && <Note at={now.note} />}
+      {now && "share" in now && <Shared at={now.share} />}
       {now && "file" in now && <Dropped name={now.file} />}
     </dialog>
   );
@@ -95,6 +107,23 @@ function Note({ at }: { at: number }): JSX.Element {
           </p>
         </>
       )}
+    </>
+  );
+}
+
+function Shared({ at }: { at: number }): JSX.Element {
+  return (
+    <>
+      <h2>The link opens on this machine only</h2>
+      <p>
+        It leads to <code>{window.location.host}</code>, which others do not reach. A file that they open with{" "}
+        <code>exhume serve --dir</code> has the incident nearest to {moment(at, state.value.utc)}, with its diagnosis:
+      </p>
+      <Command text={bundleCommand(at)} />
+      <p class="muted">
+        With <code>--dir</code> where the recording is not in the default directory. Secrets in command lines are
+        redacted. For a page that others reach, see <code>exhume serve --listen</code>.
+      </p>
     </>
   );
 }

@@ -15,7 +15,7 @@ export function ZoneButton(props: { utc: boolean; moments: number[]; onToggle: (
   );
 }
 
-export function ShareButton(props: { link: () => string }): JSX.Element {
+export function ShareButton(props: { link: () => string; onShared?: () => void }): JSX.Element {
   const [status, setStatus] = useState("");
   const share = async (): Promise<void> => {
     const link = props.link();
@@ -30,6 +30,7 @@ export function ShareButton(props: { link: () => string }): JSX.Element {
       announce("the link to this view is in the address bar");
     }
     window.setTimeout(() => setStatus(""), 2000);
+    props.onShared?.();
   };
   useShortcuts(() => [
     { keys: ["s"], group: "Page", title: "copy a link that shows this view", run: () => void share() },
