@@ -3,6 +3,7 @@ import { clusters, mostSevere, type Placed } from "../src/timeline/clusters";
 import {
   cellOf,
   cellSpan,
+  cellsOf,
   heatPixels,
   heightOf,
   labelledRows,
@@ -231,6 +232,13 @@ describe("marks", () => {
       clusters(places.map((x) => ({ x, item: null })), 300, 24).map((each) => each.x);
     expect(at(270, 299)).toEqual([270]);
     expect(at(250, 299)).toEqual([250, 288]);
+  });
+});
+
+describe("cells of one length", () => {
+  it("have edges at its multiples, and cover the time", () => {
+    expect(cellsOf({ since: 1500, until: 4200 }, 1000)).toEqual({ since: 1000, until: 5000, cells: 4 });
+    expect(cellsOf({ since: 1000, until: 1000 }, 1000).cells).toBe(1);
   });
 });
 

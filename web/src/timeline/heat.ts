@@ -242,6 +242,13 @@ export function valueText({ measure, value, state }: Pick<Cell, "measure" | "val
 }
 
 /** Whole milliseconds; the server counts a second in the cell in which it begins, so both ends are rounded up. */
+/** Cells of one length, with edges at its multiples, that cover a time. */
+export function cellsOf(span: Span, lengthMs: number): Span & { cells: number } {
+  const since = Math.floor(span.since / lengthMs) * lengthMs;
+  const until = Math.ceil(span.until / lengthMs) * lengthMs;
+  return { since, until, cells: Math.max(1, (until - since) / lengthMs) };
+}
+
 export function cellSpan(grid: Span & { cells: number }, cell: number): Span {
   const width = (grid.until - grid.since) / grid.cells;
   const edge = (at: number): number => Math.ceil(grid.since + at * width - 1e-6) + 0;

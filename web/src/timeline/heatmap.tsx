@@ -13,7 +13,7 @@ import { change, extent, filters, measured, pickingBase, recording, state, view 
 import { theme } from "../theme";
 import type { CoreGrid, Slices } from "../types";
 import { BaseBox, BoxFrame, SelectionBox } from "./boxes";
-import { heightOf, labelledRows, rowsFor, sortedByWorst, worstOf, type Rows } from "./heat";
+import { cellsOf, heightOf, labelledRows, rowsFor, sortedByWorst, worstOf, type Rows } from "./heat";
 import { drawHeat, pictureOf } from "./heatdraw";
 import { heatKeys } from "./heatkeys";
 import { listen, type Box, type Place } from "./heatpointer";
@@ -26,7 +26,7 @@ import { toggleOrder, togglePinned, toggleTall } from "./navigation";
 import { LEAST_COUNTER_MS, LEAST_SAMPLE_MS, plotWidth, tallest, useCells } from "./plot";
 import { drawSlices } from "./slices/draw";
 import { selectSlice, sliceKeys } from "./slices/keys";
-import { describeSlice, isShort, NOT_SAMPLED, sliceAt } from "./slices/model";
+import { describeSlice, FINE_MS, isShort, NOT_SAMPLED, sliceAt } from "./slices/model";
 import { SliceTooltip, type PointedSlice } from "./slices/tooltip";
 import { describeSlices, MarkedProcess, SliceLegend, SliceTable, toggleSlices, useSlices } from "./slices/view";
 import { CellTooltip, type Pointed } from "./tooltip";
@@ -34,8 +34,6 @@ import { WorstCells } from "./worst";
 
 /** Labels and tables are updated when the view stops moving. */
 const DEBOUNCE_MS = 250;
-/** Rectangles over slices have edges at multiples of this. */
-const FINE_MS = 10;
 
 export function Heatmap(): JSX.Element | null {
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -96,8 +94,8 @@ export function Heatmap(): JSX.Element | null {
   useEffect(() => {
     if (!canvas.current) return undefined;
     return listen({
-      canvas: canvas.current,
-      grid: () => (latest.current.slices ? fineCells(latest.current.slices) : latest.current.grid),
+      element: canvas.current,
+      grid: () => (latest.current.slices ? cellsOf(latest.current.slices, FINE_MS) : latest.current.grid),
       rows: () => latest.current.rows,
       onBox: setBox,
       onHover: (place) => setPointed(place && pointedPart(latest.current, place)),
@@ -193,13 +191,6 @@ function pointedPart(on: Shown, place: Place): Pointed | PointedSlice | null {
   // Of pooled cores the one that is seen: the worst.
   const cell = worstOf(on.grid, on.rows.cpus[place.row], place.at);
   return cell && { cell, x: place.x, y: place.y };
-}
-
-/** Cells for rectangles over slices. */
-function fineCells(slices: Slices): { since: number; until: number; cells: number } {
-  const since = Math.floor(slices.since / FINE_MS) * FINE_MS;
-  const until = Math.ceil(slices.until / FINE_MS) * FINE_MS;
-  return { since, until, cells: Math.max(1, (until - since) / FINE_MS) };
 }
 
 /** A click on a slice selects it, and highlights its process. False where there is none. */

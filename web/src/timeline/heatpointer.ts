@@ -1,4 +1,7 @@
-/** The pointer on the heatmap: drag selects time x cores, click one cell, Ctrl and wheel zooms, Shift and drag pans. */
+/**
+ * The pointer on the heatmap, the ruler and the lines: drag selects time x cores, click one cell, Ctrl and wheel zooms,
+ * Shift and drag pans.
+ */
 import { pickingBase, pointedAt, extent, moveView, select, takeBase, view } from "../state";
 import type { Span } from "../types";
 import { momentAt, panned, SHORTEST_VIEW_MS, within } from "./axis";
@@ -12,10 +15,11 @@ export interface Box extends Span {
 }
 
 export interface Surface {
-  canvas: HTMLCanvasElement;
+  element: HTMLElement;
   /** The cells that rectangles consist of. */
   grid: () => (Span & { cells: number }) | null;
-  rows: () => Rows;
+  /** Null where there are none: every core is meant. */
+  rows: () => Rows | null;
   /** The rectangle that is being drawn; null when it is over. */
   onBox: (box: Box | null) => void;
   onHover: (place: Place | null) => void;
@@ -48,9 +52,9 @@ export function cpusOf(box: Box, rows: Rows): number[] | null {
   return rows.cpus.slice(box.firstRow, box.lastRow + 1).flat();
 }
 
-export function takeBox(box: Box, rows: Rows): void {
+export function takeBox(box: Box, rows: Rows | null): void {
   if (pickingBase.peek()) takeBase(box);
-  else select({ since: box.since, until: box.until }, cpusOf(box, rows));
+  else select({ since: box.since, until: box.until }, rows && cpusOf(box, rows));
 }
 
 /** Two fingers: the moments under them stay under them. */
@@ -81,20 +85,24 @@ class Pinch {
   }
 }
 
-/** Returns what lets go of the canvas. */
+/** Returns what lets go of the element. */
 export function listen(surface: Surface): () => void {
-  const { canvas } = surface;
+  const { element } = surface;
   let start: { x: number; y: number; at: number; pan: boolean; view: Span; box: Box | null } | null = null;
 
   const place = (event: PointerEvent | WheelEvent): { x: number; y: number; width: number } => {
-    const box = canvas.getBoundingClientRect();
+    const box = element.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top, width: box.width };
+  };
+  const rowOf = (y: number): number => {
+    const rows = surface.rows();
+    return rows ? rowAt(y, rows) : 0;
   };
   const boxTo = (x: number, y: number, width: number): Box | null => {
     const shown = view.peek();
     if (!shown || !start) return null;
     const span = snapped(start.at, momentAt(Math.min(Math.max(x, 0), width), shown, width), surface.grid());
-    const [a, b] = [rowAt(start.y, surface.rows()), rowAt(y, surface.rows())];
+    const [a, b] = [rowOf(start.y), rowOf(y)];
     return { ...span, firstRow: Math.min(a, b), lastRow: Math.max(a, b) };
   };
   const pinch = new Pinch();
@@ -107,7 +115,7 @@ export function listen(surface: Surface): () => void {
       surface.onBox(null);
       return;
     }
-    canvas.setPointerCapture(event.pointerId);
+    element.setPointerCapture(event.pointerId);
     start = { x, y, at: momentAt(x, shown, width), pan: event.shiftKey || event.button === 1, view: shown, box: null };
     if (start.pan) event.preventDefault();
   };
@@ -124,7 +132,7 @@ export function listen(surface: Surface): () => void {
     if (!start) {
       const at = momentAt(x, shown, width);
       pointedAt.value = at;
-      surface.onHover({ at, row: rowAt(y, surface.rows()), x: event.clientX, y: event.clientY });
+      surface.onHover({ at, row: rowOf(y), x: event.clientX, y: event.clientY });
       return;
     }
     if (start.pan && whole) {
@@ -140,7 +148,7 @@ export function listen(surface: Surface): () => void {
     const { width } = place(event);
     pinch.up(event.pointerId);
     if (start && !start.pan && event.type === "pointerup") {
-      const taken = start.box === null && surface.onClick(start.at, rowAt(start.y, surface.rows()));
+      const taken = start.box === null && surface.onClick(start.at, rowOf(start.y));
       const box = start.box ?? boxTo(start.x, start.y, width);
       if (box && !taken) takeBox(box, surface.rows());
     }
@@ -167,18 +175,18 @@ export function listen(surface: Surface): () => void {
       zoomBy(Math.exp(Math.max(-1, Math.min(1, event.deltaY / 240))), momentAt(x, shown, width));
     }
   };
-  canvas.addEventListener("pointerdown", down);
-  canvas.addEventListener("pointermove", move);
-  canvas.addEventListener("pointerup", up);
-  canvas.addEventListener("pointercancel", up);
-  canvas.addEventListener("pointerleave", leave);
-  canvas.addEventListener("wheel", wheel, { passive: false });
+  element.addEventListener("pointerdown", down);
+  element.addEventListener("pointermove", move);
+  element.addEventListener("pointerup", up);
+  element.addEventListener("pointercancel", up);
+  element.addEventListener("pointerleave", leave);
+  element.addEventListener("wheel", wheel, { passive: false });
   return () => {
-    canvas.removeEventListener("pointerdown", down);
-    canvas.removeEventListener("pointermove", move);
-    canvas.removeEventListener("pointerup", up);
-    canvas.removeEventListener("pointercancel", up);
-    canvas.removeEventListener("pointerleave", leave);
-    canvas.removeEventListener("wheel", wheel);
+    element.removeEventListener("pointerdown", down);
+    element.removeEventListener("pointermove", move);
+    element.removeEventListener("pointerup", up);
+    element.removeEventListener("pointercancel", up);
+    element.removeEventListener("pointerleave", leave);
+    element.removeEventListener("wheel", wheel);
   };
 }

@@ -2,13 +2,13 @@
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
-import { pointedAt, view } from "../state";
+import { view } from "../state";
 import { css, theme, type Theme } from "../theme";
 import type { Lane } from "../types";
+import { useTimeBrush } from "./brush";
 import { laneLabel } from "./lanes";
 import type { Lines } from "./lines";
 import { plotWidth } from "./plot";
-import { momentAt } from "./axis";
 
 const HEIGHT = 56;
 
@@ -25,6 +25,7 @@ export function LineChart({ data, lines }: { data: Lane; lines: Lines }): JSX.El
   const place = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const [shown, width, look] = [view.value, plotWidth.value, theme.value];
+  useTimeBrush(place, true);
   useEffect(() => {
     if (!place.current) return undefined;
     const pens = strokes(look);
@@ -65,16 +66,10 @@ export function LineChart({ data, lines }: { data: Lane; lines: Lines }): JSX.El
   return (
     <div
       ref={place}
-      class="line-chart"
+      class="line-chart brushable"
       role="img"
       aria-label={laneLabel(data, lines)}
-      onPointerMove={(event) => {
-        const box = event.currentTarget.getBoundingClientRect();
-        if (shown) pointedAt.value = momentAt(event.clientX - box.left, shown, box.width);
-      }}
-      onPointerLeave={() => {
-        pointedAt.value = null;
-      }}
+      data-testid="line-chart"
     />
   );
 }

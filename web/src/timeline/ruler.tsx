@@ -1,19 +1,31 @@
 /** The labels of the time axis. */
 import type { JSX } from "preact";
+import { useRef } from "preact/hooks";
 import { day, range } from "../format";
 import { state, view } from "../state";
 import type { Span } from "../types";
 import { position, ticks, type Tick } from "./axis";
+import { useTimeBrush } from "./brush";
 import { Lane } from "./lane";
 import { plotWidth } from "./plot";
 
 export function Ruler(): JSX.Element | null {
   const shown = view.value;
   const { utc } = state.value;
-  if (!shown || plotWidth.value === 0) return null;
+  const element = useRef<HTMLDivElement>(null);
+  const ready = shown !== null && plotWidth.value > 0;
+  useTimeBrush(element, ready);
+  if (!shown || !ready) return null;
   return (
     <Lane name="time" title={day(shown.since, utc)}>
-      <div class="ruler" role="img" aria-label={range(shown.since, shown.until, utc)} data-testid="ruler">
+      <div
+        ref={element}
+        class="ruler brushable"
+        role="img"
+        aria-label={range(shown.since, shown.until, utc)}
+        title="drag to select this time on every core"
+        data-testid="ruler"
+      >
         <Ticks ticks={ticks(shown, plotWidth.value, utc)} shown={shown} width={plotWidth.value} />
       </div>
     </Lane>

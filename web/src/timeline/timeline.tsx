@@ -4,6 +4,7 @@ import { announce } from "../a11y";
 import { useShortcuts } from "../keyboard";
 import { savePicture } from "../panels/export";
 import { change, pickingBase, pointedAt, select, state, undo, view } from "../state";
+import { brushed } from "./brush";
 import { CompareLanes } from "./compare";
 import { Heatmap } from "./heatmap";
 import { IncidentLane } from "./incidents";
@@ -110,7 +111,9 @@ function Cursor(): JSX.Element | null {
   const shown = view.value;
   if (!shown || plotWidth.value === 0) return null;
   const at = pointedAt.value;
-  const { s0, s1 } = state.value;
+  const { s0: since, s1: until } = state.value;
+  // What is being dragged stands for the selection that it becomes.
+  const [s0, s1] = brushed.value ? [brushed.value.since, brushed.value.until] : [since, until];
   const left = s0 === null ? 0 : Math.max(0, placeOf(s0, shown));
   const right = s1 === null ? 0 : Math.min(plotWidth.value, placeOf(s1, shown));
   return (

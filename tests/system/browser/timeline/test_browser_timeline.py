@@ -246,6 +246,22 @@ def test_the_wheel_scrolls_and_with_ctrl_zooms_where_the_pointer_is(new_page, ad
     assert int(chosen["since"]) <= when[0] <= int(chosen["until"])
 
 
+@pytest.mark.parametrize("lane", ["ruler", "line-chart"])
+def test_a_drag_over_times_and_lines_selects_them_on_every_core(at_incident: Page, lane):
+    before = state(at_incident)
+    place = box(at_incident, lane)
+    low = place["y"] + place["height"] - 4
+    at_incident.mouse.click(place["x"] + 300, low)
+    assert state(at_incident) == before
+    drag(at_incident, Spot(place["x"] + place["width"] * 0.5, low), Spot(place["x"] + place["width"] * 0.75, low))
+    found = wait_for_state(at_incident, f"!s0={before['s0']}")
+    since, until_ms = int(before["since"]), int(before["until"])
+    assert "cpus" not in found
+    assert int(found["s0"]) % 1000 == int(found["s1"]) % 1000 == 0
+    assert int(found["s0"]) == pytest.approx(since + (until_ms - since) * 0.5, abs=1500)
+    assert int(found["s1"]) == pytest.approx(since + (until_ms - since) * 0.75, abs=1500)
+
+
 def test_a_pasted_link_shows_a_colleague_the_same(new_page, page: Page, address, incident):
     page.keyboard.press("n")
     wait_for_state(page, "s0=")

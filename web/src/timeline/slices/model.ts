@@ -6,6 +6,8 @@ import type { Slices, Span } from "../../types";
 export const LONGEST_VIEW_MS = 10_000;
 const LONGEST_REQUEST_MS = 20_000;
 const STEP_MS = 100;
+/** Selections over slices have edges at multiples of this. */
+export const FINE_MS = 10;
 
 export function isShort(view: Span | null): boolean {
   return view !== null && view.until - view.since <= LONGEST_VIEW_MS;
