@@ -82,7 +82,7 @@ function Young(): JSX.Element | null {
 function Coming(): JSX.Element {
   return (
     <ul class="coming" aria-label="what the page will show">
-      <li>each second: every core as a row of the timeline, coloured by its dominant state</li>
+      <li>each second: every core as a row of the timeline, where what is unusual for that core stands out</li>
       <li>stacks: drag over the timeline for a flame graph of that time</li>
       <li>kernel log events, memory cgroups, pressure, reclaim, run-queue wait, throttling</li>
       <li>when a core is starved: an incident with its cause and remedies</li>

@@ -26,6 +26,8 @@ def test_an_empty_recording_shows_what_is_coming(new_page, served, tmp_path):
         address = served(tmp_path)
         page = new_page(address)
         expect(page.locator("body")).to_contain_text(re.compile("nothing|first second|coming", re.IGNORECASE))
+        # The measure that the page begins with.
+        expect(page.get_by_role("list", name="what the page will show")).to_contain_text("unusual")
         expect(page.locator("body")).to_contain_text("exhume lab")
         expect(page.get_by_role("list", name="what the page will show").get_by_role("listitem")).to_have_count(4)
         # What is not known yet is not shown as none.
