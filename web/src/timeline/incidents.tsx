@@ -19,7 +19,7 @@ export function IncidentLane(): JSX.Element | null {
   if (!shown) return null;
   const all = incidents.value;
   return (
-    <Lane name="incidents" title="incidents" aside={all.length > 0 ? `${all.length} marked` : null}>
+    <Lane name="incidents" title="incidents" aside={all.length > 0 ? plural(all.length, "incident") : null}>
       <IncidentMarks
         of={all}
         over={shown}

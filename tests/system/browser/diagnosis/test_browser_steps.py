@@ -182,6 +182,8 @@ def test_repeated_events_are_folded_and_counted_as_on_the_timeline(new_page, ser
     scene.row("losses", 55, source="perf", kind="overrun", count=31, text="the buffer was full")
     scene.write(tmp_path / "r")
     page = new_page(f"{served(tmp_path / 'r')}#tab=events", bypass_csp=True)
+    # Marks close to each other are one incident: the panel counts the former, the lane the latter.
+    expect(page.get_by_role("group", name="incidents", exact=True)).to_contain_text("1 incident")
     rows = page.get_by_role("table", name="events of the window").locator("tbody tr")
     expect(rows).to_have_count(3)
     # The lane counts the same: neither marks of incidents nor losses.
