@@ -47,6 +47,7 @@ export function FilterBar(): JSX.Element {
           autocomplete="off"
           list="filter-keys"
           placeholder="comm:kubelet cpu:39 stack:lru"
+          title="filter (f)"
           aria-describedby="filter-error"
           aria-invalid={error !== null}
           onInput={(event) => setLine(event.currentTarget.value)}

@@ -265,6 +265,7 @@ function ProcessesTools(): JSX.Element {
           type="button"
           key={each}
           aria-pressed={by === each}
+          title={`by ${each} (b)`}
           data-testid={`by-${each}`}
           onClick={() => change({ by: each })}
         >

@@ -27,6 +27,14 @@ const TITLES: Partial<Record<Measure, string>> = {
 
 const UNSAMPLED = "what is unusual, steal, iowait and run-queue wait have no samples to filter";
 
+/** The next (1) or previous (-1) measure that the filter allows. */
+export function stepMeasure(direction: 1 | -1): void {
+  const allowed = isFiltered(filters.peek()) ? SAMPLED_MEASURES : MEASURES;
+  const next = allowed.at((allowed.indexOf(measured.peek()) + direction) % allowed.length) ?? allowed[0];
+  change({ measure: next }, "replace");
+  announce(NAMES[next]);
+}
+
 export function MeasureSwitch(): JSX.Element {
   const measure = measured.value;
   const filtered = isFiltered(filters.value);
@@ -39,7 +47,7 @@ export function MeasureSwitch(): JSX.Element {
             type="button"
             key={each}
             aria-pressed={each === measure}
-            title={TITLES[each]}
+            title={`${TITLES[each] ?? NAMES[each]} (v, V)`}
             // Stays focusable, so that a screen reader gets the reason.
             aria-disabled={unavailable}
             aria-describedby={unavailable ? "unsampled" : undefined}

@@ -9,7 +9,7 @@ import { CompareLanes } from "./compare";
 import { Heatmap } from "./heatmap";
 import { IncidentLane } from "./incidents";
 import { LaneSwitch, LineLanes } from "./lanes";
-import { MeasureSwitch } from "./legend";
+import { MeasureSwitch, stepMeasure } from "./legend";
 import { EventLane } from "./marks";
 import {
   panBy,
@@ -42,6 +42,8 @@ export function Timeline(): JSX.Element {
     { keys: ["0"], group: "Timeline", title: "whole recording", run: () => showWidth(WIDTHS[WIDTHS.length - 1].ms) },
     { keys: ["n"], group: "Timeline", title: "next incident", run: () => stepIncident(1) },
     { keys: ["p"], group: "Timeline", title: "previous incident", run: () => stepIncident(-1) },
+    { keys: ["v"], group: "Timeline", title: "the next measure", run: () => stepMeasure(1) },
+    { keys: ["V"], group: "Timeline", title: "the previous measure", run: () => stepMeasure(-1) },
     { keys: ["o"], group: "Timeline", title: "the worst core first, or by number", run: toggleOrder },
     { keys: ["r"], group: "Timeline", title: "high rows, or all cores on the screen", run: toggleTall },
     { keys: ["w"], group: "Timeline", title: "who ran, or the measure, in views of up to 10 s", run: toggleSlices },
