@@ -52,7 +52,7 @@ def answer(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 def wait_for_task(process: "subprocess.Popen[str]", cluster: RayCluster) -> None:
     """Until the worker that would be killed runs a task of the report: Ray's processes are called by what they run."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not any(name.startswith("ray::run_part") for name in cluster.running()):
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < deadline
