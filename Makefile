@@ -24,7 +24,7 @@ DIST ?= dist
 WHEELS ?=
 
 .PHONY: help setup web run check test test-collect test-unit test-page test-vm test-kubernetes test-long test-lowest test-pythons test-ray fuzz machine lint lint-python lint-page format bench soak \
-	soak-faults score messages share wheel deb docs release lock clean
+	soak-faults score messages share wheel deb docs release advisories lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -134,8 +134,11 @@ docs: $(VENV)/.installed-docs ## build the documentation as a site into build/si
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@$(BIN)/python tools/docs_site.py build/site
 
-release: setup build/release-venv/.installed ## build a release into dist/, twice: wheel, sources, parts, licences, checksums (DRAFT=1)
-	@$(BIN)/python tools/release.py $(if $(DRAFT),--draft)
+release: setup build/release-venv/.installed ## build a release into dist/, twice: wheel, sources, parts, licences, checksums (DRAFT=1); with IMAGE_BASE=python:3.13-slim-bookworm the image too
+	@$(BIN)/python tools/release.py $(if $(DRAFT),--draft) $(if $(IMAGE_BASE),--image-base $(IMAGE_BASE))
+
+advisories: $(VENV)/.installed ## check the locked packages against an advisory database (needs the network)
+	@tools/advisories
 
 lock: ## update requirements*.lock from pyproject.toml (UPGRADE= keeps the versions that are there)
 	@tools/lock

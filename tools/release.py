@@ -1,10 +1,11 @@
 """Builds a release of the committed sources into dist/exhume-VERSION/, twice, and refuses it where the builds differ.
 
-    tools/release.py [--draft] [--to DIRECTORY]
+    tools/release.py [--draft] [--to DIRECTORY] [--image-base IMAGE]
 
 Wheel and source archive, the parts of the program as a CycloneDX document, the licences of all parts, the notes from
-the changelog, and checksums. --draft also releases what the changelog still has under "Unreleased", and a tree with
-changes that are not committed (which are not in it).
+the changelog, and checksums. With --image-base also the container image on that base (python:3.13-slim-bookworm), which
+needs Docker; its layers have times of their own, so it is built once. --draft also releases what the changelog still
+has under "Unreleased", and a tree with changes that are not committed (which are not in it).
 """
 
 import argparse
@@ -27,6 +28,7 @@ PYTHON = ROOT / ".venv/bin/python"
 # What describes a release, in an environment of its own.
 TOOLS = ROOT / "build/release-venv"
 NOTICES = ROOT / "src/exhume/present/web/static/third-party-notices.txt"
+PIP_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "PIP_CERT")
 SECTION = re.compile(r"^## \[([^]]+)\].*\n", re.MULTILINE)
 
 
@@ -174,13 +176,25 @@ def pip_licenses(python: Path, *options: str) -> str:
     return run(TOOLS / "bin/pip-licenses", f"--python={python}", *options, "--ignore-packages", "exhume")
 
 
+def image(tree: Path, version: str, base: str, directory: Path) -> Path:
+    """The image of a built tree as an archive for `docker load`. Where packages come from is handed on, as variables of
+    pip."""
+    tag, archive = f"exhume:{version}", directory / f"exhume-{version}-image.tar"
+    given = [f"--build-arg={name}" for name in PIP_VARIABLES if name in os.environ]
+    dockerfile = ("-f", tree / "deploy/image/Dockerfile")
+    run("docker", "build", "--network=host", f"--build-arg=BASE={base}", *given, *dockerfile, "-t", tag, tree)
+    run("docker", "save", "-o", archive, tag)
+    run("gzip", "-9n", archive)
+    return archive.with_suffix(".tar.gz")
+
+
 def checksums(directory: Path) -> str:
     """As `sha256sum --check` reads them."""
     lines = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(directory.iterdir()))
     return "".join(lines)
 
 
-def release(*, draft: bool, to: Path | None = None) -> Path:
+def release(*, draft: bool, to: Path | None = None, image_base: str = "") -> Path:
     """Build it; returns its directory. Raises ReleaseError."""
     version = version_of(ROOT)
     notes = notes_of((ROOT / "CHANGELOG.md").read_text(), version, draft=draft)
@@ -197,6 +211,8 @@ def release(*, draft: bool, to: Path | None = None) -> Path:
     (directory / f"exhume-{version}.cdx.json").write_text(bill_of_materials(python, version, epoch))
     (directory / "THIRD-PARTY-LICENSES.txt").write_text(licences(python))
     (directory / "RELEASE-NOTES.md").write_text(notes)
+    if image_base:
+        image(BUILD / "first", version, image_base, directory)
     (directory / "SHA256SUMS").write_text(checksums(directory))
     return directory
 
@@ -205,9 +221,10 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draft", action="store_true")
     parser.add_argument("--to", type=Path)
+    parser.add_argument("--image-base", default="")
     options = parser.parse_args(argv)
     try:
-        made = release(draft=options.draft, to=options.to)
+        made = release(draft=options.draft, to=options.to, image_base=options.image_base)
     except ReleaseError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.system.deploy.own_image import BASE, build, own_docker
 
 from exhume import __version__
 
@@ -111,3 +112,17 @@ def test_checksums_are_those_of_the_files(released):
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=released, check=True, capture_output=True)
     assert len((released / "SHA256SUMS").read_text().splitlines()) == len(list(released.iterdir())) - 1
     assert (released / "RELEASE-NOTES.md").read_text().startswith(f"# exhume {__version__}")
+
+
+@pytest.mark.long
+@pytest.mark.root
+@pytest.mark.needs("docker", "dockerd", "debootstrap")
+def test_the_image_is_loaded_as_it_was_saved(tmp_path, monkeypatch):
+    with own_docker() as docker:
+        build(docker)
+        for name, value in {**docker.environment, "DOCKER_HOST": f"unix://{docker.work}/d.sock"}.items():
+            monkeypatch.setenv(name, value)
+        archive = tool.image(ROOT, __version__, BASE, tmp_path)
+        docker("image", "rm", f"exhume:{__version__}")
+        assert f"exhume:{__version__}" in docker("load", "-i", str(archive))
+        assert docker("run", "--rm", "--network=none", f"exhume:{__version__}", "--version").endswith(__version__)
