@@ -29,7 +29,7 @@ export function Landing(): JSX.Element | null {
   const busy = !incidentsKnown.value || read.loading;
   return (
     <section class="answer landing" aria-label="state of the node" data-testid="landing" aria-busy={busy}>
-      <div class="answer-main">
+      <div class="answer-main" role="group" aria-label="what is known" tabIndex={0}>
         <p class="headline" data-testid="landing-headline">
           {verdict && <span class={`badge badge-${verdict}`}>{verdict}</span>}{" "}
           <strong>{headline(marked, recent)}</strong>

@@ -23,7 +23,7 @@ export function SelectedAnswer(): JSX.Element {
   const reached = step > 0 ? steps.at(step - 1) : undefined;
   return (
     <section class="answer selected-answer" aria-label="answer" data-testid="answer" aria-busy={now?.read.loading}>
-      <div class="answer-main">
+      <div class="answer-main" role="group" aria-label="what was found" tabIndex={0}>
         {now?.tooLong && <TooLong />}
         {now && !now.tooLong && (
           <Placeholder of={now.read} what="the evidence" empty={unrecordedReason(now.of) ?? false} />

@@ -49,8 +49,9 @@ def test_the_splitter_is_used_by_keyboard_and_mouse_and_remembered(new_page, lin
     splitter.focus()
     for _ in range(3):
         page.keyboard.press("ArrowUp")
-    until(page, lambda: box(page, "pane-content")["height"] == needed - 72)
-    assert splitter.get_attribute("aria-valuenow") == str(round(needed - 72))
+    # What it needs may be a part of a pixel more than it is set to by steps.
+    until(page, lambda: abs(box(page, "pane-content")["height"] - (needed - 72)) < 1)
+    assert splitter.get_attribute("aria-valuenow") == str(round(box(page, "pane-content")["height"]))
     page.keyboard.press("Home")
     until(page, lambda: box(page, "pane-content")["height"] == 120)
     assert not (broken := violations(page)), "\n".join(broken)
