@@ -90,7 +90,8 @@ def test_the_older_name_of_the_interface_is_tried(server: tuple[grpc.Server, Pat
     own.add_generic_rpc_handlers((runtime,))
     source = CriEventSource(Host(), path)
     for number in range(400):
-        rounds(source, 1, number)
+        # Many reads at the same moment: a busy machine gets a second for each round's answer.
+        rounds(source, 1, number // 20)
         if "ListContainers" in runtime.asked:
             break
     source.close()

@@ -51,6 +51,7 @@ def test_within_seconds_everywhere(tmp_path, receiver, api):
     assert "Traceback" not in recorder.err
 
 
+@pytest.mark.alone  # it ends within seconds
 def test_a_receiver_that_hangs_does_not_hold_the_recorder(tmp_path, receiver):
     if not os.access("/dev/kmsg", os.W_OK):
         missing("/dev/kmsg to write to")
