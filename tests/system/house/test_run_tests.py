@@ -1,5 +1,6 @@
 """tools/run-tests runs all parts, and fails if any does; a few failures are judged by a second run."""
 
+import os
 import shutil
 import subprocess
 import time
@@ -22,8 +23,15 @@ case "$*" in
         done
         exit {together} ;;
     *"-m not (alone or long or vm)") exit "$AGAIN" ;;
-    *"-m paced and not (long or vm)") exit {paced} ;;
-    *"-m alone and not (long or vm)") exit {alone} ;;
+    *"-m paced and not (alone or long or vm)") exit {paced} ;;
+    *"--last-failed "*"-m alone and not (long or vm)") exit "$AGAIN" ;;
+    *"-m alone and not (long or vm)")
+        if [ -n "${{STOLEN:-}}" ]; then
+            echo "cpu 0 0 0 $((1000 - STOLEN)) 0 0 0 $STOLEN 0 0" > "$STAT"
+            mkdir -p .pytest_cache/v/cache
+            echo '  "tests/test_a.py::test_alone": true,' >> .pytest_cache/v/cache/lastfailed
+        fi
+        exit {alone} ;;
     *"-m not (root or "*) exit 0 ;;
 esac
 exit 99
@@ -47,7 +55,11 @@ def run(tree: Path, together: int, paced: int, alone: int, *args: str) -> tuple[
     for name, script in (("pytest", PYTEST.format(together=together, paced=paced, alone=alone)), ("python", PYTHON)):
         (binaries / name).write_text(script)
         (binaries / name).chmod(0o755)
-    done = subprocess.run([tree / "tools/run-tests", *args], check=False)
+    # A machine from which nothing is taken, unless the test says otherwise.
+    (tree / "stat").write_text("cpu 0 0 0 0 0 0 0 0 0 0\n")
+    done = subprocess.run(
+        [tree / "tools/run-tests", *args], check=False, env={**os.environ, "STAT": str(tree / "stat")}
+    )
     return done.returncode, (binaries / "calls").read_text().splitlines()
 
 
@@ -96,6 +108,21 @@ def test_a_few_failures_are_judged_by_a_second_run(
     exit_code, made = run(tmp_path, FAILED, PASSED, alone)
     assert (exit_code, len(made)) == expected
     assert ["--last-failed " in call for call in made].count(True) == len(made) - 3
+
+
+@pytest.mark.parametrize(
+    ("stolen", "again", "expected"),
+    [(50, PASSED, (PASSED, 4)), (50, FAILED, (FAILED, 4)), (9, PASSED, (FAILED, 3))],
+    ids=["a disturbed machine", "a bug", "a quiet machine"],
+)
+def test_what_failed_alone_is_judged_again_only_where_the_hypervisor_took_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stolen: int, again: int, expected: tuple[int, int]
+) -> None:
+    """Of 1,000 ticks."""
+    monkeypatch.setenv("STOLEN", str(stolen))
+    monkeypatch.setenv("AGAIN", str(again))
+    exit_code, made = run(tmp_path, PASSED, PASSED, FAILED)
+    assert (exit_code, len(made)) == expected
 
 
 def test_failures_of_an_earlier_run_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
