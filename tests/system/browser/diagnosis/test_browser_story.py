@@ -58,7 +58,7 @@ def test_the_chain_is_walked_from_the_symptom_to_the_remedy_and_back(page: Page)
     # A link holds the step; one key takes it back.
     page.reload()
     expect(place).to_have_text(f"{steps - 1} of {steps}")
-    page.get_by_role("button", name="end").click()
+    page.get_by_role("button", name="end", exact=True).click()
     after = wait_for_state(page, "!step=", "!d0=")
     assert [after[name] for name in ("s0", "s1", "cpus")] == [before[name] for name in ("s0", "s1", "cpus")]
 
