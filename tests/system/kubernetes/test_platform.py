@@ -109,7 +109,12 @@ def test_jobs_report_by_the_socket_of_the_node_and_by_http(platform: Platform) -
     posted = json.dumps({**sent, "text": "train-7: by HTTP"}).encode()
     assert platform.request("/events", METRICS_TOKEN, posted)[0] == 202
     assert platform.request("/events", None, posted)[0] == 401
-    until("both are recorded", lambda: platform.job_events() >= {"train-7: by the socket", "train-7: by HTTP"})
+
+    def recorded(text: str) -> bool:
+        # Attributes follow the text.
+        return any(line.startswith(text) for line in platform.job_events())
+
+    until("both are recorded", lambda: recorded("train-7: by the socket") and recorded("train-7: by HTTP"))
 
 
 def test_memory_suffices_for_diagnoses_and_reports(platform: Platform) -> None:
