@@ -176,9 +176,8 @@ class FilterParams(CpusParams):
     pid: int | None = param(kind=int, high=2**31 - 1)
     container: str | None = param(about="only containers whose id or name starts with this")
     pod: str | None = param(about="only pods whose id, namespace/name or name starts with this")
-    stack: str | None = param(
-        about="only stacks with a frame that this RE2 expression matches", extra={"format": "regex"}
-    )
+    # Without JSON Schema's "format": "regex", which means expressions of ECMAScript: RE2 takes others.
+    stack: str | None = param(about="only stacks with a frame that this RE2 expression matches")
     kind: Kind | None = param(choices=get_args(Kind), about="where the sample was taken")
 
 
