@@ -8,8 +8,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from tests.cli.commands.fix.test_fix import PLAN
 from tests.cli.test_docs import BY_NAMES
-from tests.cli.test_fix import PLAN
 from tests.schema_check import check, check_output, schema, schema_names
 
 from exhume.lab.score import document

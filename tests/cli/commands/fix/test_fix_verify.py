@@ -24,7 +24,7 @@ pytestmark = pytest.mark.root
 
 TIMEOUTS = Effect(Measure.NIC_TIMEOUTS, "stay")
 FORKS = Effect(Measure.FORKS, "fall")
-PAGE = Path(__file__).resolve().parents[2] / "docs/commands/fix.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs/commands/fix.md"
 
 
 def machine() -> str:

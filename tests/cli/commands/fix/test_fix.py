@@ -11,7 +11,7 @@ from exhume.present.fix_view import fix_json, list_json, outcome_line, plan_json
 from exhume.remedy.ledger import SavedPlan, Shelf, Unreadable
 from exhume.remedy.zombies.apply import details_of
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/commands/fix.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs/commands/fix.md"
 FILES = tuple(f"/data/{number}" for number in range(70_000))
 FADVISE = Step(
     "fadvise",

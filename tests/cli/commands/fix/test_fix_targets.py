@@ -9,7 +9,7 @@ import pytest
 from exhume.diagnose.catalogue import catalogue
 from exhume.model.finding import Action
 
-INCIDENTS = Path(__file__).resolve().parents[1] / "diagnose/incidents"
+INCIDENTS = Path(__file__).resolve().parents[3] / "diagnose/incidents"
 
 
 def test_every_fix_of_the_catalogue_has_a_target():
