@@ -10,7 +10,16 @@ import pytest
 
 from exhume.model.clock import NANOS, Tick
 from exhume.model.progress import RecordingSummary, TickSummary
-from exhume.present.terminal.status import LiveStatus, PlainStatus, cores_now, summary_lines, tick_events, tick_parts
+from exhume.present.palette import state_colour
+from exhume.present.terminal.status import (
+    Colours,
+    LiveStatus,
+    PlainStatus,
+    cores_now,
+    summary_lines,
+    tick_events,
+    tick_parts,
+)
 
 WALL = 1_772_334_847 * NANOS
 STATES = ("user", "nice", "system", "irq", "softirq", "steal")
@@ -113,7 +122,7 @@ class Screen(io.StringIO):
 @pytest.mark.parametrize("cores", [1, 2, 8, 9, 17, 96, 256])
 def test_the_block_keeps_its_height_and_shows_every_core(size, cores):
     screen = Screen()
-    status = LiveStatus(screen, lambda upper, lower: "▀", "/here", UTC)
+    status = LiveStatus(screen, Colours(lambda colour, foreground: "0", state_colour), "/here", UTC)
     heights = set()
     for second in range(5):
         status.tick(tick(second, cores, user=1000))

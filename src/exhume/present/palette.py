@@ -3,6 +3,7 @@
 The hues are those of Okabe and Ito, which stay apart for the common kinds of colour blindness.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from exhume.model.tables import STATE_WEIGHTS
@@ -12,21 +13,23 @@ RED, ORANGE, BLUE, GREEN, GREY = "#d55e00", "#e69f00", "#56b4e9", "#009e73", "#7
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state of a core: its hue, the letter that stands for it without colours, and what it means."""
+    """A state of a core: its hue, the letter that stands for it without colours, what it means, and its shades, the
+    weakest first, on a terminal of 256 colours."""
 
     name: str
     hue: str
     letter: str
     meaning: str
+    shades: tuple[str, ...]
 
 
 STATES: tuple[State, ...] = (
-    State("system", RED, "s", "kernel code"),
-    State("softirq", "#cc79a7", "i", "interrupts and softirqs"),
-    State("user", BLUE, "u", "programs"),
-    State("steal", "#f0e442", "t", "taken by the hypervisor"),
-    State("iowait", GREEN, "o", "idle, with I/O outstanding"),
-    State("wait", ORANGE, "w", "tasks that waited for the core"),
+    State("system", RED, "s", "kernel code", ("#5f0000", "#870000", "#af5f00", "#d75f00")),
+    State("softirq", "#cc79a7", "i", "interrupts and softirqs", ("#5f005f", "#87005f", "#af5f87", "#d787af")),
+    State("user", BLUE, "u", "programs", ("#005f87", "#0087af", "#5fafd7", "#5fd7ff")),
+    State("steal", "#f0e442", "t", "taken by the hypervisor", ("#5f5f00", "#878700", "#afaf00", "#d7d75f")),
+    State("iowait", GREEN, "o", "idle, with I/O outstanding", ("#005f5f", "#00875f", "#00af5f", "#00af87")),
+    State("wait", ORANGE, "w", "tasks that waited for the core", ("#875f00", "#af8700", "#d78700", "#ffaf00")),
 )
 # Hard and soft interrupts have one colour: both take the core from the running program.
 BY_NAME = {state.name: state for state in STATES} | {"irq": STATES[1]}
@@ -67,3 +70,16 @@ def state_colour(state: str, permille: int) -> str:
     counts as idle."""
     share = min(permille, 1000) / 1000
     return NIGHT if permille < IDLE_PERMILLE else blend(NIGHT, BY_NAME[state].hue, share**0.8)
+
+
+def state_shade(state: str, permille: int) -> str:
+    """The same for a terminal of 256 colours, whose nearest colours to these blends have other hues."""
+    if permille < IDLE_PERMILLE:
+        return NIGHT
+    shades = BY_NAME[state].shades
+    return shades[min(permille, 999) * len(shades) // 1000]
+
+
+def cell_colour(colours: str | None) -> Callable[[str, int], str]:
+    """The colour of a cell by state and permille, for the colour system (as rich names it) of a terminal."""
+    return state_shade if colours == "256" else state_colour

@@ -1,6 +1,6 @@
 """The heatmap in the terminal: each core is half a character or more, coloured by its state and share."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import tzinfo
 
 from rich.console import Console
@@ -11,7 +11,7 @@ from exhume.model.clock import NANOS
 from exhume.model.text import duration
 from exhume.model.times import format_clock, format_day
 from exhume.present.cores import CoreRow, Worst, column_of, pooled_rows, state_of, value_text
-from exhume.present.palette import BY_NAME, CAPITALS, STATES, state_colour, state_letter
+from exhume.present.palette import BY_NAME, CAPITALS, STATES, cell_colour, state_letter
 from exhume.present.terminal.console import colours_in, fitted, print_lines
 from exhume.store.read.core_grid import GAP, UNUSUAL_MEASURES, CoreGrid
 from exhume.store.read.events import EventView
@@ -61,7 +61,8 @@ def draw_cores(
     print_lines(terminal, fitted(terminal, Text(heading, strong)))
     terminal.print(_axis(grid, stretch, zone))
     rows, halves = _rows(terminal, grid, coloured)
-    print_lines(terminal, _body(grid, rows, stretch, coloured=coloured, halves=halves))
+    colour_of = cell_colour(terminal.color_system) if coloured else None
+    print_lines(terminal, _body(grid, rows, stretch, colour_of, halves=halves))
     if marks:
         terminal.print(_mark_row(grid, marks, stretch, strong))
     pooled = any(len(row.cpus) > 1 for row in rows)
@@ -88,24 +89,29 @@ def _rows(terminal: Console, grid: CoreGrid, coloured: bool) -> tuple[list[CoreR
     return pooled_rows(grid, lines * 2 if halves else lines), halves
 
 
-def _body(grid: CoreGrid, rows: list[CoreRow], stretch: int, *, coloured: bool, halves: bool) -> Iterator[Text]:
+def _body(
+    grid: CoreGrid, rows: list[CoreRow], stretch: int, colour_of: Callable[[str, int], str] | None, *, halves: bool
+) -> Iterator[Text]:
     """A line for each row, or for two as the halves of its characters; of several cores with the worst one behind."""
     for first in range(0, len(rows), 2 if halves else 1):
         upper, lower = rows[first], rows[first + 1] if halves and first + 1 < len(rows) else None
         worst = upper if lower is None or upper.rank >= lower.rank else lower
         cpus = sorted({upper.cpus[0], (lower or upper).cpus[-1]})
         line = Text().append(f"{'-'.join(map(str, cpus)):>{GUTTER - 1}} ", QUIET)
-        line.append_text(_cells(grid, upper, lower, stretch) if coloured else _letters(grid, upper, stretch))
+        coloured = colour_of and _cells(grid, upper, lower, stretch, colour_of)
+        line.append_text(coloured or _letters(grid, upper, stretch))
         yield line.append(f" {worst.worst_cpu}", QUIET) if len(upper.cpus) > 1 else line
 
 
-def _cells(grid: CoreGrid, upper: CoreRow, lower: CoreRow | None, stretch: int) -> Text:
+def _cells(
+    grid: CoreGrid, upper: CoreRow, lower: CoreRow | None, stretch: int, colour_of: Callable[[str, int], str]
+) -> Text:
     text, below = Text(), lower or upper
     for high, high_state, low, low_state in zip(
         upper.values.tolist(), upper.dominant.tolist(), below.values.tolist(), below.dominant.tolist(), strict=True
     ):
         top, bottom = (
-            NO_DATA_HALF if value == GAP else state_colour(state_of(grid, dominant), value)
+            NO_DATA_HALF if value == GAP else colour_of(state_of(grid, dominant), value)
             for value, dominant in ((high, high_state), (low, low_state))
         )
         if high == GAP and low == GAP:

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import tzinfo
 from functools import lru_cache
 from typing import IO, NamedTuple, Protocol
@@ -20,7 +21,7 @@ from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.tables import Columns
 from exhume.model.text import count, duration, percent, size
 from exhume.model.times import format_clock
-from exhume.present.palette import BY_NAME, LETTERS, state_colour, state_letter, state_rank
+from exhume.present.palette import LETTERS, cell_colour, state_letter, state_rank
 
 MAP_LINES = 8
 KEPT_EVENTS = 4
@@ -61,7 +62,7 @@ class Status(Protocol):
 def status_for(color: str, directory: str, zone: tzinfo | None) -> Status:
     """The live status on a terminal, else lines."""
     if sys.stdout.isatty():
-        return LiveStatus(sys.stdout, _painter(color), directory, zone)
+        return LiveStatus(sys.stdout, colours_of(color), directory, zone)
     return PlainStatus(sys.stdout, directory, zone)
 
 
@@ -92,15 +93,26 @@ class PlainStatus:
             print(text, file=sys.stderr, flush=True)
 
 
-Painter = Callable[[str, str], str]
+@dataclass(frozen=True, slots=True)
+class Colours:
+    """The colours of a terminal, as parameters of escape sequences."""
+
+    #: Of a colour, and whether it is that of the text.
+    codes: Callable[[str, bool], str]
+    #: The colour of a core by its state and permille.
+    of_core: Callable[[str, int], str]
+
+    def halves(self, upper: str, lower: str) -> str:
+        """A cell of two colours. The next one follows without a reset."""
+        return f"\x1b[{self.codes(upper, True)};{self.codes(lower, False)}m▀"
 
 
 class LiveStatus:
     """Cores x the last seconds, redrawn in place."""
 
-    def __init__(self, output: IO[str], paint: Painter | None, directory: str, zone: tzinfo | None) -> None:
+    def __init__(self, output: IO[str], colours: Colours | None, directory: str, zone: tzinfo | None) -> None:
         self._output = output
-        self._paint = paint
+        self._colours = colours
         self._directory = directory
         self._zone = zone
         self._drawn = 0
@@ -147,10 +159,10 @@ class LiveStatus:
             row.append(self._cell(pair[0], pair[-1]))
 
     def _cell(self, upper: CoreNow, lower: CoreNow) -> str:
-        if self._paint is None:
+        if self._colours is None:
             worst = max(upper, lower, key=_rank)
             return state_letter(worst.state, worst.permille)
-        return self._paint(*(state_colour(core.state, core.permille) for core in (upper, lower)))
+        return self._colours.halves(*(self._colours.of_core(core.state, core.permille) for core in (upper, lower)))
 
     def _lines(self, width: int, height: int) -> list[str]:
         """The block: every line fits the width, and all of them the height, or the cursor could not return."""
@@ -159,7 +171,7 @@ class LiveStatus:
         head = [f"recording into {self._directory}", *([elapsed] if elapsed else []), "Ctrl-C stops and seals"]
         lines = _joined(head, width)
         lines += [part for text in self._announced for part in _wrapped(text, width)]
-        end = RESET if self._paint else ""
+        end = RESET if self._colours else ""
         room = max(1, width - LABEL - 1)
         named = zip(self._labels, self._rows, strict=True)
         rows = [f"{label:>{LABEL - 1}} {''.join(list(row)[-room:])}{end}" for label, row in named]
@@ -174,9 +186,10 @@ class LiveStatus:
         return [*lines, *rows, *legend, *below, *newest[max(0, len(newest) - shown) :]][: height - 1]
 
     def _legend(self, width: int) -> list[str]:
-        if self._paint is None:
+        if self._colours is None:
             return _wrapped(LETTERS, width)
-        keys = [self._paint(BY_NAME[name].hue, BY_NAME[name].hue) + f"{RESET} {name}" for name in LEGEND]
+        full = [(name, self._colours.of_core(name, 1000)) for name in LEGEND]
+        keys = [f"{self._colours.halves(colour, colour)}{RESET} {name}" for name, colour in full]
         shown = LABEL + sum(len(name) + 4 for name in LEGEND)
         return [" " * LABEL + "  ".join(keys)] if shown <= width else []
 
@@ -207,9 +220,8 @@ def _joined(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def colour_codes(color: str) -> Callable[[str, bool], str] | None:
-    """A function from a colour, and whether it is that of the text, to the parameters of its escape sequence; None
-    without colours."""
+def colours_of(color: str) -> Colours | None:
+    """Those of standard output; None without colours."""
     # Here: a recorder without a terminal needs no rich.
     from rich.color import Color
 
@@ -225,15 +237,7 @@ def colour_codes(color: str) -> Callable[[str, bool], str] | None:
         found = Color.parse(colour)
         return ";".join((found if system is None else found.downgrade(system)).get_ansi_codes(foreground))
 
-    return codes
-
-
-def _painter(color: str) -> Painter | None:
-    """A function that paints a cell of two colours, upper and lower half; None without colours."""
-    codes = colour_codes(color)
-    if codes is None:
-        return None
-    return lambda upper, lower: f"\x1b[{codes(upper, True)};{codes(lower, False)}m▀"
+    return Colours(codes, cell_colour(terminal.color_system))
 
 
 def cores_now(cpu: Columns | None) -> list[CoreNow]:

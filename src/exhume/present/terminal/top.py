@@ -17,8 +17,8 @@ from exhume.model.clock import NANOS
 from exhume.model.text import count, duration, percent
 from exhume.model.times import format_clock, format_offset
 from exhume.present.events_view import visible
-from exhume.present.palette import BLUE, BY_NAME, GREEN, IDLE_PERMILLE, LETTERS, ORANGE, RED, state_colour, state_letter
-from exhume.present.terminal.status import colour_codes
+from exhume.present.palette import BLUE, BY_NAME, GREEN, IDLE_PERMILLE, LETTERS, ORANGE, RED, state_letter
+from exhume.present.terminal.status import colours_of
 from exhume.present.top_view import GAP, HISTORY_NS, STATES, CoreUsage, Order, StripRow, TopFrame, Usage
 from exhume.store.read.events import EventView
 
@@ -64,22 +64,13 @@ class Ink:
     """Styles as escape sequences; none without colours, as everywhere else."""
 
     def __init__(self, color: str) -> None:
-        self._codes = colour_codes(color)
-
-    @property
-    def coloured(self) -> bool:
-        return self._codes is not None
+        self.colours = colours_of(color)
 
     def __call__(self, text: str, colour: str = "", *, bold: bool = False, dim: bool = False) -> str:
-        if self._codes is None or not (colour or bold or dim):
+        if self.colours is None or not (colour or bold or dim):
             return text
-        parts = ["1"] * bold + ["2"] * dim + ([self._codes(colour, True)] if colour else [])
+        parts = ["1"] * bold + ["2"] * dim + ([self.colours.codes(colour, True)] if colour else [])
         return f"\x1b[{';'.join(parts)}m{text}{_RESET}"
-
-    def halves(self, upper: str, lower: str) -> str:
-        """A cell of two colours. The next one follows without a reset."""
-        assert self._codes is not None
-        return f"\x1b[{self._codes(upper, True)};{self._codes(lower, False)}m▀"
 
 
 class TopPrinter:
@@ -174,7 +165,7 @@ class TopPrinter:
         """The strip, with a core each at its right: its own where each has a line, else the worst ones."""
         ink, strip = self._ink, frame.strip
         own = len(frame.cores) <= lines
-        halves = ink.coloured and not own
+        halves = ink.colours is not None and not own
         rows = strip.rows(lines * 2 if halves else lines)
         pairs = [rows[at : at + 2] for at in range(0, len(rows), 2)] if halves else [[row] for row in rows]
         shown = min(HISTORY_NS // NANOS, width - _GUTTER - 1 - max(_LEAST_PANEL, int(width * _PANEL_SHARE)))
@@ -198,11 +189,17 @@ class TopPrinter:
         # In steps of 2.5%, so that few cells are formatted.
         cells = "".join(self._cell(a, b // 25, c, d // 25) for a, b, c, d in ticks)
         # The newest tick stands at the right from the first one on.
-        return f"{label}{' ' * (shown - len(ticks))}{cells}{_RESET if self._ink.coloured else ''}"
+        return f"{label}{' ' * (shown - len(ticks))}{cells}{_RESET if self._ink.colours else ''}"
 
     def _draw_cell(self, upper: int, high: int, lower: int, low: int) -> str:
-        if self._ink.coloured:
-            return self._ink.halves(*(_colour(state, step) for state, step in ((upper, high), (lower, low))))
+        colours = self._ink.colours
+        if colours is not None:
+            return colours.halves(
+                *(
+                    _GAP_COLOUR if state == GAP else colours.of_core(STATES[state], step * 25)
+                    for state, step in ((upper, high), (lower, low))
+                )
+            )
         state, step = (upper, high) if high >= low else (lower, low)
         return "/" if state == GAP else state_letter(STATES[state], step * 25)
 
@@ -220,7 +217,7 @@ class TopPrinter:
         return ink(text, RED if core.longest_stall_s else colour, bold=bool(core.stall_s))
 
     def _legend(self, width: int) -> str:
-        if not self._ink.coloured:
+        if self._ink.colours is None:
             return _line(f"{' ' * _GUTTER}{LETTERS}  ● still stalled", width)
         keys = "  ".join(f"{self._ink('█', BY_NAME[name].hue)} {self._ink(name, dim=True)}" for name in STATES)
         plain = _GUTTER + sum(len(name) + 4 for name in STATES)
@@ -285,6 +282,7 @@ class TopPrinter:
             yield from _hung(f"  {name:<8} ", what, width)
 
 
+_GAP_COLOUR = "#3a3d44"  # nothing was recorded
 _COLUMNS = {
     "cores": "the state that took most of each second, and its own share; with many cores the worst of neighbours",
     "stall": "the longest time of the last minute at 95% or more in system, irq and softirq, without a pause",
@@ -294,10 +292,6 @@ _COLUMNS = {
     "stopped": "time that its CPU quota stopped it",
     "zombies": "memory cgroups that were removed and that the kernel still keeps",
 }
-
-
-def _colour(state: int, step: int) -> str:
-    return "#3a3d44" if state == GAP else state_colour(STATES[state], step * 25)
 
 
 def _share(value: float | None) -> str:
