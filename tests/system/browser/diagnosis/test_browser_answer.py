@@ -84,3 +84,18 @@ def test_on_a_phone_the_answer_comes_first(new_page, address, incident):
     answer, heat = box(page, "answer"), box(page, "heatmap")
     assert answer["y"] + answer["height"] < heat["y"]
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_below_a_long_sentence_the_finding_is_seen(new_page, address):
+    page = new_page(address, viewport={"width": 950, "height": 900})
+    drawn(page)
+    page.get_by_test_id("incident-list").get_by_role("button").click()
+    sentence, finding = (
+        page.get_by_test_id("answer-headline"),
+        page.get_by_test_id("answer").get_by_label("the finding"),
+    )
+    expect(finding).to_be_visible()
+    assert sentence.evaluate("each => each.scrollHeight > each.clientHeight"), "not long enough to be cut"
+    assert sentence.get_attribute("title") == sentence.locator("strong").inner_text()
+    card, facts = box(page, "answer"), finding.bounding_box()
+    assert facts["y"] + facts["height"] <= card["y"] + card["height"]
