@@ -80,7 +80,8 @@ def test_real_mpstat(tmp_path, form):
     assert result.complete
     rows = rows_of(recording)
     assert len(rows) == 3 * os.cpu_count()
-    assert all(row["span_ms"] == 1000 for row in rows)
+    # Its text has whole seconds: where it is woken a little late, two of them may lie between two lines.
+    assert {row["span_ms"] for row in rows} <= {1000, 2000}
     assert began - 2 * NANOS < rows[0]["time"] < time.time_ns()
     assert all(
         990
