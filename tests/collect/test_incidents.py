@@ -8,20 +8,21 @@ from exhume.collect.incidents import IncidentMarks
 from exhume.model.clock import NANOS
 
 
-def cpu(second: int, shares: dict[int, int], *, state: str = "system"):
+def cpu(second: int, shares: dict[int, int], *, state: str = "system", stolen: int = 0):
     columns = {"time": np.full(len(shares), tick(second).start), "cpu": np.array(list(shares), np.uint16)}
     for name in ("system", "irq", "softirq"):
         values = list(shares.values()) if name == state else [0] * len(shares)
         columns[name] = np.array(values, np.uint16)
+    columns["steal"] = np.full(len(shares), stolen, np.uint16)
     return {"cpu": columns}
 
 
-def run_of(shares: list[int], *, core: int = 39, marks: IncidentMarks | None = None, first: int = 0):
+def run_of(shares: list[int], *, core: int = 39, marks: IncidentMarks | None = None, first: int = 0, stolen: int = 0):
     """Incidents of one core with these kernel shares, second by second, next to a quiet one."""
     marks = marks or IncidentMarks()
     found = []
     for second, share in enumerate(shares, start=first):
-        rows = marks.observe(tick(second), [{}, cpu(second, {0: 10, core: share})])
+        rows = marks.observe(tick(second), [{}, cpu(second, {0: 10, core: share}, stolen=stolen)])
         if rows:
             events = rows["events"]
             found += [dict(zip(events, values, strict=True)) for values in zip(*events.values(), strict=True)]
@@ -52,6 +53,14 @@ def test_two_seconds_are_found_wherever_they_lie_in_the_ticks() -> None:
 
 def test_a_steadily_busy_core_is_not_a_burst() -> None:
     assert run_of([600] * 5 + [1000] + [600] * 5) == []
+
+
+def test_of_a_guest_what_the_hypervisor_leaves_counts() -> None:
+    (incident,) = run_of([0, 0, 900, 860, 880, 0], stolen=100)
+    assert incident["time"] == tick(2).start
+    assert run_of([0, 0, 800, 800, 800, 0], stolen=100) == []
+    # The hypervisor holds this one.
+    assert run_of([0, 0, 300, 300, 300, 0], stolen=700) == []
 
 
 def test_a_long_episode_is_one_mark() -> None:

@@ -289,7 +289,7 @@ def test_a_sampler_that_is_left_alone_has_no_samples() -> None:
 def test_each_tick_is_reported_as_it_happens() -> None:
     reported = []
     cpu = {"cpu": {"time": np.array([1]), "cpu": np.array([0], np.uint16)}}
-    for column in ("system", "irq", "softirq"):
+    for column in ("system", "irq", "softirq", "steal"):
         cpu["cpu"][column] = np.array([0], np.uint16)
     made = FakeRecorder(FakeSource("cpu", lambda tick: cpu), sampler=FakeSampler(rows=samples(5)))
     made.run(2, delays={1: 4.0}, on_tick=reported.append)

@@ -19,7 +19,7 @@ def mark(trigger, device=None):
 
 def cpu(*permille):
     zeros = np.zeros(len(permille), np.int64)
-    return {"cpu": [{"system": np.array(permille), "irq": zeros, "softirq": zeros}]}
+    return {"cpu": [{"system": np.array(permille), "irq": zeros, "softirq": zeros, "steal": zeros}]}
 
 
 def dying(count):

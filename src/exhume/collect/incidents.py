@@ -4,7 +4,8 @@ A mark is one row for one episode: it opens at the episode's first second, and t
 quiet until it has not been seen for 30 seconds. The thresholds:
 
 - a core at 95% or more in the kernel (system, irq, softirq) for two seconds: a busy program runs in user mode, and the
-  kernel's own work is short, so two seconds of it on one core keep everything else there waiting;
+  kernel's own work is short, so two seconds of it on one core keep everything else there waiting. On a guest that is
+  95% of what the hypervisor leaves it;
 - a ksoftirqd that waited over half a second: a tenth of what it takes for a network driver's watchdog to fire;
 - a line in the kernel log about starvation, or a transmit timeout that the kernel counted;
 - 200 dying cgroups more within a minute, confirmed by a second count: a node that starts and stops pods has a few
@@ -23,15 +24,17 @@ from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.model.clock import NANOS, Tick
 from exhume.model.tables import (
     DYING_CGROUPS,
+    HELD_PERMILLE,
     HOT_CORE,
     INCIDENT,
+    KERNEL_STATES,
     RECORDER,
     WAITING_KSOFTIRQD,
     Columns,
     Events,
+    is_held,
 )
 
-HOT_PERMILLE = 950
 HOT_NS = 2 * NANOS
 WAITED_NS = NANOS // 2
 DYING_JUMP = 200
@@ -64,16 +67,18 @@ class IncidentMarks:
         return event_rows([mark for marks in found for mark in marks])
 
     def _hot_cores(self, tick: Tick, cpu: Columns) -> list[Events]:
-        kernel = sum(np.asarray(cpu[state], np.int64) for state in ("system", "irq", "softirq"))
+        kernel = np.sum([np.asarray(cpu[state], np.int64) for state in KERNEL_STATES], axis=0)
+        held = is_held(kernel, np.asarray(cpu["steal"], np.int64))
         opened = []
         seen = set()
-        for core, share in zip(np.asarray(cpu["cpu"]).tolist(), np.asarray(kernel).tolist(), strict=True):
+        columns = (np.asarray(cpu["cpu"]), kernel, held)
+        for core, share, hot in zip(*(column.tolist() for column in columns), strict=True):
             seen.add(core)
             run = self._hot[core] = self._hot.get(core) or _HotRun(share)
-            nanos = run.extend(tick, share)
+            nanos = run.extend(tick, share, hot)
             if nanos and self._opens((HOT_CORE, core), tick.end):
                 length = f"{nanos / NANOS:.1f} s"
-                text = f"core {core} has spent {length} in the kernel so far, {HOT_PERMILLE // 10}% of it or more"
+                text = f"core {core} has spent {length} in the kernel so far, {HELD_PERMILLE // 10}% of it or more"
                 opened.append(_incident(run.start, HOT_CORE, text, cpu=core, value=nanos / NANOS))
         for core in self._hot.keys() - seen:
             del self._hot[core]
@@ -134,19 +139,20 @@ class _HotRun:
     burst: a burst of two seconds is found wherever it lies, and a core that is steadily at 60% is not one.
     """
 
-    __slots__ = ("_before", "_full", "_lead", "_share", "start")
+    __slots__ = ("_before", "_full", "_hot", "_lead", "_share", "start")
 
     def __init__(self, share: int) -> None:
         self._before = self._share = share
+        self._hot = share >= HELD_PERMILLE
         self._full = self._lead = 0
         self.start = 0
 
-    def extend(self, tick: Tick, share: int) -> int:
+    def extend(self, tick: Tick, share: int, hot: bool) -> int:
         """Take in a tick; the length of the burst in nanoseconds once it is long enough, else 0."""
         length = 0
-        if share >= HOT_PERMILLE:
+        if hot:
             if not self._full:
-                self._lead = self._part(self._share, tick) if self._share < HOT_PERMILLE else 0
+                self._lead = 0 if self._hot else self._part(self._share, tick)
                 self.start = tick.start - self._lead
             self._full += tick.nanos
             length = self._lead + self._full
@@ -154,9 +160,9 @@ class _HotRun:
             if self._full:
                 length = self._lead + self._full + self._part(share, tick)
                 self._full = 0
-            self._before = self._share if self._share < HOT_PERMILLE else self._before
-        self._share = share
-        return length if length >= HOT_NS * HOT_PERMILLE // 1000 else 0
+            self._before = self._before if self._hot else self._share
+        self._share, self._hot = share, hot
+        return length if length >= HOT_NS * HELD_PERMILLE // 1000 else 0
 
     def _part(self, share: int, tick: Tick) -> int:
         return max(share - self._before, 0) * tick.nanos // 1000

@@ -10,7 +10,7 @@ import numpy as np
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose import messages
 from exhume.diagnose.catalogue import catalogue, thresholds
-from exhume.diagnose.evidence.case import KERNEL_STATES, Case
+from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import CORE_TAKEN, Load
 from exhume.diagnose.evidence.quotes import log_lines, quote_core, quote_event
 from exhume.diagnose.evidence.rows import Mask, Rows
@@ -18,7 +18,7 @@ from exhume.diagnose.evidence.samples import Names
 from exhume.diagnose.facts.core_hogs import core_waits, waits_of_cores
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Evidence, Link, Role, Severity
-from exhume.model.tables import INCIDENT
+from exhume.model.tables import INCIDENT, KERNEL_STATES, is_held
 
 _ORDER = ("log", "hot-core", "ksoftirqd", "steal", "waiting")
 _NO_MORE = Names.of(())
@@ -101,8 +101,7 @@ def _quote_queue(case: Case, device: str | None, queue: int) -> Evidence | None:
 def _hot_cores(case: Case) -> list[Symptom]:
     rows = case.now("cpu")
     found = []
-    hot = rows.cpu[rows.sums(KERNEL_STATES) >= _limit("hot") * 1000]
-    for cpu in np.unique(hot).tolist():
+    for cpu in np.unique(rows.cpu[_held(rows)]).tolist():
         own = rows.on(cpu)
         seconds, since, until = _longest_run(own)
         if seconds < _limit("hot_s"):
@@ -119,14 +118,20 @@ def _hot_cores(case: Case) -> list[Symptom]:
     return found
 
 
+def _held(rows: Rows) -> Mask:
+    """Of which core-seconds the kernel had what the hypervisor left."""
+    held: Mask = is_held(rows.sums(KERNEL_STATES), rows.numbers("steal"))
+    return held
+
+
 def _longest_run(own: Rows) -> tuple[float, int, int]:
     """The longest stretch of a core's seconds in the kernel: its length, begin and end (wall)."""
-    shares, spans = own.sums(KERNEL_STATES) / 1000, own.numbers("span_ms") / 1000
+    held, spans = _held(own), own.numbers("span_ms") / 1000
     best = (0.0, 0, 0)
     length, since = 0.0, 0
     for i in np.argsort(own.wall).tolist():
         wall, span = int(own.wall[i]), float(spans[i])
-        if shares[i] < _limit("hot"):
+        if not held[i]:
             length = 0.0
             continue
         since = since if length else wall

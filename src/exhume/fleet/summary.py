@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from exhume.collect.cgroup.dying import MEMORY, UNIFIED
-from exhume.collect.incidents import HOT_PERMILLE
 from exhume.collect.sources.netdev import NetdevSource
 from exhume.diagnose.counting import DIRECT_RECLAIM, LEAKED_AFTER_NS, NIC_RESET, ContainerRestarts, is_nic_timeout
 from exhume.diagnose.moments import moments_of
@@ -22,7 +21,7 @@ from exhume.fleet.schema import STATES, SUMMARIES
 from exhume.model.clock import NANOS
 from exhume.model.facts import RecordingFacts
 from exhume.model.job_event import FAILURES, SOURCE
-from exhume.model.tables import INCIDENT
+from exhume.model.tables import INCIDENT, is_held
 from exhume.store.format.schema import UnreadableFile
 from exhume.store.read.events import EventView, views
 from exhume.store.read.index import Segment
@@ -306,7 +305,7 @@ def _of_cores(reader: _Reader, facts: RecordingFacts) -> Values:
     begin, end = np.full(size, np.inf), np.zeros(size)
     np.minimum.at(begin, rows.minute, rows.wall / NANOS)
     np.maximum.at(end, rows.minute, rows.wall / NANOS + span)
-    hot = kernel * 1000 >= HOT_PERMILLE - 0.5
+    hot = is_held(np.round(kernel * 1000), np.round(state["steal"] * 1000))
     waits = rows.numbers("wait_ns")
     return {
         "cores": np.count_nonzero(seconds, axis=1).tolist(),

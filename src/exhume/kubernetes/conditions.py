@@ -11,11 +11,10 @@ from typing import Any
 
 from exhume.model.clock import NANOS
 from exhume.model.finding import Scope, Severity, Verdict
-from exhume.model.tables import DYING_CGROUPS, Columns
+from exhume.model.tables import DYING_CGROUPS, KERNEL_STATES, Columns, is_held
 from exhume.notify.report import UNEXPLAINED, Mark, Report
 
 # The same as of an incident's mark (exhume.collect.incidents): such a core still starves what is on it.
-_HOT_PERMILLE = 950
 _WAITED_NS = NANOS // 2
 # A leak holds while at least this many of the cgroups that it was marked for are still dying.
 _STILL_SHARE = 0.5
@@ -154,12 +153,10 @@ def _hot_core(rows: Mapping[str, Sequence[Columns]]) -> bool:
     # Not for the process that talks to the API, which only needs the names: 0.1 s of CPU.
     import numpy as np
 
-    return any(
-        bool(
-            np.any(sum(np.asarray(columns[state], np.int64) for state in ("system", "irq", "softirq")) >= _HOT_PERMILLE)
-        )
-        for columns in rows.get("cpu", ())
-    )
+    def taken(columns: Columns, *states: str) -> Any:
+        return np.sum([np.asarray(columns[state], np.int64) for state in states], axis=0)
+
+    return any(is_held(taken(each, *KERNEL_STATES), taken(each, "steal")).any() for each in rows.get("cpu", ()))
 
 
 def _waiting_ksoftirqd(rows: Mapping[str, Sequence[Columns]]) -> bool:

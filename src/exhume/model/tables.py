@@ -392,6 +392,19 @@ class Anchors:
 # How much a share of a core's state counts among those of others: programs are what a node is for.
 STATE_WEIGHTS = {"user": 0.55}
 
+KERNEL_STATES = ("system", "irq", "softirq")
+#: A core is held by the kernel at this much of its own time: a program that is busy runs in user mode as well.
+HELD_PERMILLE = 950
+# Where the kernel had less of the second itself, the hypervisor holds the core.
+_LEAST_HELD_PERMILLE = 500
+
+
+def is_held(kernel: Any, stolen: Any) -> Any:
+    """Whether the kernel held a core, by what it and the hypervisor had of the second: permille, numbers or wide
+    arrays. Of the time that the hypervisor left: else a guest that loses some of each second is never held."""
+    return (kernel * 1000 >= HELD_PERMILLE * (1000 - stolen)) & (kernel >= _LEAST_HELD_PERMILLE)
+
+
 TABLES: dict[str, type] = {
     "cpu": Cpu,
     "sampling": Sampling,

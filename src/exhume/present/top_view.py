@@ -20,10 +20,9 @@ import pyarrow.compute as pc
 
 from exhume.collect.cgroup.dying import MEMORY, UNIFIED
 from exhume.collect.containers.identity import ContainerIdentity, identify
-from exhume.collect.incidents import HOT_PERMILLE
 from exhume.diagnose.growth import RECORDING, growth_between
 from exhume.model.clock import MILLIS, NANOS, Wall, Window
-from exhume.model.tables import INCIDENT, loss_total
+from exhume.model.tables import INCIDENT, is_held, loss_total
 from exhume.present.events_view import EVENT_SHAPE
 from exhume.present.palette import state_rank
 from exhume.present.serializer import Shape, Shapes, to_json
@@ -238,7 +237,7 @@ class _Cores:
         span = columns["span_ms"].astype(np.int64) * MILLIS
         shares = np.stack([sum(columns[part].astype(np.int16) for part in parts) for parts in _PARTS])
         kernel = shares[_SYSTEM] + shares[_SOFTIRQ]
-        run = np.where(kernel >= HOT_PERMILLE, span, 0)
+        run = np.where(is_held(kernel.astype(np.int64), columns["steal"].astype(np.int64)), span, 0)
         if before is not None and start - before.end < _PAUSE_NS:
             run += np.where(run > 0, _padded(before.run, size)[cpu], 0)
         busy = np.clip(1000 - columns["idle"].astype(np.int16) - columns["iowait"].astype(np.int16), 0, 1000)

@@ -218,8 +218,11 @@ def test_a_busy_node_is_healthy(tmp_path: Path, busy_from: int) -> None:
     assert {each.severity for each in found.findings} <= {"info"}
 
 
-def test_without_stacks_the_hot_core_is_still_a_symptom(tmp_path: Path) -> None:
-    scene = Scene(cores=8, seconds=40).core(3, 20, 28, system=990).without("samples")
+@pytest.mark.parametrize("stolen", [0, 80])
+def test_without_stacks_the_hot_core_is_still_a_symptom(tmp_path: Path, stolen: int) -> None:
+    scene = Scene(cores=8, seconds=40).core(3, 20, 28, system=990 - stolen).without("samples")
+    for cpu in range(8):
+        scene.core(cpu, 0, 40, steal=stolen)
     found = judged_recording(scene.write(tmp_path), scene.window)
     assert found.verdict == "starved"
     assert "blind-spot.stacks" in [spot.code for spot in found.blind_spots]

@@ -12,7 +12,8 @@ from tests.parts import examples
 from tests.store.store_rows import cpu_rows, recorder, seconds, tick_at
 
 from exhume.model.clock import Window
-from exhume.store.read.core_grid import CELL_STATES, GAP, HELD_PERMILLE, UNUSUAL_MEASURES
+from exhume.model.tables import HELD_PERMILLE
+from exhume.store.read.core_grid import CELL_STATES, GAP, UNUSUAL_MEASURES
 from exhume.store.read.core_seconds import (
     LEAST_DEVIATION,
     LEAST_SPREADS,
@@ -25,8 +26,11 @@ from exhume.store.read.recording import Recording
 SEGMENT_S = 10
 
 
-def write(directory: Path, kernel: list[list[int | None]], waits: list[list[int]] | None = None) -> Recording:
-    """Seconds x cores: the kernel's permille (None: the second was not recorded), and how long tasks waited."""
+def write(
+    directory: Path, kernel: list[list[int | None]], waits: list[list[int]] | None = None, stolen: int = 0
+) -> Recording:
+    """Seconds x cores: the kernel's permille (None: the second was not recorded), and how long tasks waited; of every
+    second what the hypervisor had."""
     writer = recorder(directory, segment_s=SEGMENT_S)
     for index, shares in enumerate(kernel):
         if None in shares:
@@ -37,7 +41,8 @@ def write(directory: Path, kernel: list[list[int | None]], waits: list[list[int]
         system = np.array([int(share or 0) for share in shares])
         softirq = system // 3
         waited = waits[index] if waits else [0] * len(shares)
-        rows |= {"system": system - softirq, "softirq": softirq, "idle": 1000 - system}
+        rows |= {"system": system - softirq, "softirq": softirq, "idle": 1000 - stolen - system}
+        rows["steal"] = [stolen] * len(shares)
         writer.append("cpu", {**rows, "wait_ns": [wait * 10**6 for wait in waited]})
         writer.commit(tick)
     writer.close()
@@ -137,6 +142,12 @@ def test_a_stall_is_seen_where_it_ends_at_every_zoom(held: Recording) -> None:
 def test_cells_of_less_than_a_second_show_the_second_that_covers_them(held: Recording) -> None:
     grid = held.cores(Window(*seconds(120, 124)), 16, "stall")
     assert grid.values[1].tolist() == [2400] * 4 + [2500] * 4 + [0] * 8
+
+
+def test_a_guest_is_held_by_what_the_hypervisor_leaves_it(tmp_path: Path) -> None:
+    kernel: list[list[int | None]] = [[870 if 30 <= second < 35 else 20, 840] for second in range(60)]
+    grid = write(tmp_path, kernel, stolen=100).cores(Window(*seconds(0, 60)), 60, "stall")
+    assert [decode_unusual("stall", int(value)).stall_ms for value in grid.values.max(axis=1)] == [5000, 0]
 
 
 def test_tasks_that_wait_hold_a_core_unless_that_is_normal(tmp_path: Path) -> None:

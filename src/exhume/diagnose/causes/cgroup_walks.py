@@ -7,7 +7,7 @@ import numpy as np
 from exhume.diagnose.catalogue import Cause, catalogue
 from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
-from exhume.diagnose.evidence.case import KERNEL_STATES, Case
+from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column, quote_share
 from exhume.diagnose.evidence.rows import Mask, Rows
@@ -38,6 +38,7 @@ from exhume.model.finding import (
     RuledOut,
     Severity,
 )
+from exhume.model.tables import KERNEL_STATES
 
 ZOMBIES = catalogue()["zombie-memcgs"]
 EXCESS = catalogue()["cgroup-excess"]

@@ -14,7 +14,7 @@ from exhume.diagnose import messages
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
-from exhume.diagnose.evidence.case import KERNEL_STATES, Case
+from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import log_lines, present_functions, quote_event, quote_share
 from exhume.diagnose.evidence.rows import Mask
@@ -23,6 +23,7 @@ from exhume.diagnose.facts.core_hogs import find_core_hogs
 from exhume.diagnose.facts.leaks import cgroup_counts
 from exhume.diagnose.symptoms import hurts_others, is_by_design, is_ordinary, severity_of
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
+from exhume.model.tables import KERNEL_STATES
 from exhume.store.read.events import EventView
 
 WORK = catalogue()["workqueue-hog"]

@@ -5,13 +5,14 @@ import numpy as np
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
 from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
-from exhume.diagnose.evidence.case import KERNEL_STATES, Case, CoreHold
+from exhume.diagnose.evidence.case import Case, CoreHold
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import node_rate, present_functions, quote_column, quote_share, rise_of
 from exhume.diagnose.evidence.rows import Floats
 from exhume.diagnose.evidence.stack_cause import Answer, StackCause
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Role, RuledOut, Severity
+from exhume.model.tables import KERNEL_STATES
 
 FAULTS = catalogue()["page-fault-storm"]
 NUMA = catalogue()["numa-balancing"]

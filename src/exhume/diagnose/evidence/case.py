@@ -18,7 +18,6 @@ from exhume.store.read.recording import Recording
 if TYPE_CHECKING:
     from exhume.diagnose.symptoms import Symptom
 
-KERNEL_STATES = ("system", "irq", "softirq")
 # A container may have been started long before it caused trouble.
 NAMES_S = 24 * 3600.0
 # Processes are many more than events of containers.

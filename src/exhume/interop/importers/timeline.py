@@ -24,7 +24,7 @@ from exhume.interop.importers.spool import MOST_CORES, STATES, spooled_rows
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import RecordingError
 from exhume.model.facts import RecordingFacts
-from exhume.model.tables import INCIDENT, RECORDER, Columns, Losses, to_columns
+from exhume.model.tables import INCIDENT, KERNEL_STATES, RECORDER, Columns, Losses, to_columns
 from exhume.store.format.layout import ROW_GROUP_ROWS
 from exhume.store.format.names import IMPORT_STAGING_NAME, IMPORTS_NAME, LIVE_DIRECTORY, SegmentName, boot_part
 from exhume.store.format.schema import schema_of
@@ -243,7 +243,7 @@ def mark(marks: IncidentMarks, segment: Assembled) -> pa.Table:
     cpu = segment.cpu.sort_by("time")
     if cpu.num_rows:
         time, span = cpu.column("time").to_numpy(), cpu.column("span_ms").to_numpy()
-        columns = {name: cpu.column(name).to_numpy() for name in ("cpu", "system", "irq", "softirq")}
+        columns = {name: cpu.column(name).to_numpy() for name in ("cpu", *KERNEL_STATES, "steal")}
         cuts = np.append(np.flatnonzero(np.append(True, time[1:] != time[:-1])), len(time))
         for first, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
             start = int(time[first])

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.finding import Diagnosis
 from exhume.model.remedy import Measure, Stretch, Verified
-from exhume.model.tables import INCIDENT
+from exhume.model.tables import INCIDENT, KERNEL_STATES
 from exhume.model.times import format_clock, format_moment
 from exhume.present.cause_pages import cause_page
 from exhume.present.cores import Axis, axis_for, grid_on
@@ -24,7 +24,7 @@ from exhume.present.html.flame import flame_data, render
 from exhume.present.verify_view import format_expected, format_stretch, format_stretch_value, sentence, title, verdict
 from exhume.remedy.verify.measures import MEASURES, Kind, Series, format_value
 from exhume.remedy.verify.proof import Proof
-from exhume.store.read.core_grid import CELL_STATES, GAP, KERNEL_STATES, CoreGrid, weights_of
+from exhume.store.read.core_grid import CELL_STATES, GAP, CoreGrid, weights_of
 from exhume.store.read.flame_tree import build_tree
 from exhume.store.read.profile import ProfileFilter
 from exhume.store.read.recording import Recording

@@ -49,7 +49,7 @@ BUSIEST_CORE = Family("exhume_busiest_core_number", GAUGE, "The core that exhume
 STALL = Family(
     "exhume_core_stall_seconds",
     COUNTER,
-    "Seconds in which the core was at 95% or more in system, irq and softirq.",
+    "Seconds in which the core was at 95% or more in system, irq and softirq, of the time without steal.",
     "seconds",
     ("cpu",),
 )

@@ -12,7 +12,6 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-from exhume.collect.incidents import HOT_PERMILLE
 from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.collect.sources.netdev import NetdevSource
 from exhume.diagnose.counting import LEAKED_AFTER_NS, NIC_EVENT, NIC_RESET, ContainerRestarts, is_nic_timeout
@@ -27,6 +26,7 @@ from exhume.model.tables import (
     WAITING_KSOFTIRQD,
     Columns,
     Losses,
+    is_held,
     loss_total,
 )
 from exhume.model.text import path_pattern
@@ -37,7 +37,7 @@ from exhume.procfs.host import Host, subdirectories
 
 # States of a core as they are exposed: columns of the cpu table. Time of guests is part of user.
 STATES = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
-_USER, _IOWAIT, _IDLE = (STATES.index(state) for state in ("user", "iowait", "idle"))
+_USER, _IOWAIT, _STEAL, _IDLE = (STATES.index(state) for state in ("user", "iowait", "steal", "idle"))
 _BUSYNESS = itemgetter(1, 2)
 _KERNEL = slice(STATES.index("system"), STATES.index("softirq") + 1)
 PRESSURES = (("cpu", "some"), ("memory", "some"), ("memory", "full"), ("io", "some"), ("io", "full"))
@@ -172,8 +172,9 @@ class MetricsObserver:
         busiest: tuple[int, int, int, int, tuple[int, ...]] = (tick.end, -1, 0, 0, (0,) * len(STATES))
         for core, *states in zip(cores, *columns, strict=True):
             in_kernel = sum(states[_KERNEL])
-            if in_kernel >= HOT_PERMILLE or core not in self._cores:
-                self._cores[core] = self._cores.get(core, 0.0) + (tick.seconds if in_kernel >= HOT_PERMILLE else 0.0)
+            held = is_held(in_kernel, states[_STEAL])
+            if held or core not in self._cores:
+                self._cores[core] = self._cores.get(core, 0.0) + (tick.seconds if held else 0.0)
                 self._series[f.STALL].set(self._cores[core], str(core))
             # Of equally busy ones the one that is more in the kernel.
             busiest = max(busiest, (tick.end, 1000 - states[_IOWAIT] - states[_IDLE], in_kernel, core, tuple(states)))

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.errors import UsageError
-from exhume.model.tables import STATE_WEIGHTS
+from exhume.model.tables import HELD_PERMILLE, KERNEL_STATES, STATE_WEIGHTS, is_held
 from exhume.store.format.files import read_regular
 from exhume.store.format.layout import layout_of
 from exhume.store.format.names import OVERVIEW, PARQUET_SUFFIX, SegmentName
@@ -49,8 +49,6 @@ MEASURES = (*UNUSUAL_MEASURES, "busy", *_PARTS, "wait")
 DEFAULT_MEASURE = "unusual"
 # What unusual seconds are computed from: the kernel's share, with WAITED where tasks waited for nearly all of it.
 HELD = "held"
-KERNEL_STATES = ("system", "irq", "softirq")
-HELD_PERMILLE = 950
 _COLUMNS = ("time", "cpu", "span_ms", "user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
 # Below the value there is room for the state that took most, so that one maximum finds both.
 STATE_BITS = 3
@@ -211,6 +209,8 @@ def _scores(columns: dict[str, npt.NDArray[Any]], measure: str) -> npt.NDArray[n
         return _leading(columns, tuple(state for state in STATES if state != "iowait"))
     if measure == HELD:
         kernel = np.minimum(np.sum([_taken(columns, state) for state in KERNEL_STATES], axis=0), 1000)
+        # Where a guest loses time to the hypervisor, less of the second is all that there was.
+        kernel = np.where(is_held(kernel, columns["steal"].astype(np.int32)), np.maximum(kernel, HELD_PERMILLE), kernel)
         held: npt.NDArray[np.int32] = (kernel << STATE_BITS) | (_leading(columns, KERNEL_STATES) & _STATE)
         return held
     values: npt.NDArray[Any]

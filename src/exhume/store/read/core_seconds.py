@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from exhume.model.clock import MILLIS, NANOS, Window
+from exhume.model.tables import HELD_PERMILLE
 from exhume.store.read.core_grid import (
     CELL_STATES,
     GAP,
     HELD,
-    HELD_PERMILLE,
     OVERVIEW_MEASURES,
     STATE_BITS,
     WAITED,
