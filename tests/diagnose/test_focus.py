@@ -167,6 +167,15 @@ def test_continuous_trouble_while_a_program_starts(tmp_path: Path) -> None:
     assert lasting.window.seconds == 60
 
 
+@pytest.mark.parametrize(("system", "lasting"), [(900, 1), (850, 0)])
+def test_continuous_trouble_of_a_guest_is_of_the_time_that_it_has(tmp_path: Path, system: int, lasting: int) -> None:
+    scene = Scene(cores=4, seconds=130).core(2, 0, 130, system=system)
+    for cpu in range(4):
+        scene.core(cpu, 0, 130, steal=80)
+    found = find_foci(scene.write(tmp_path), scene.window)
+    assert [focus.measure for focus in found if focus.score > 0] == [""] * lasting
+
+
 def test_a_single_second_is_enough(tmp_path: Path) -> None:
     scene = Scene(cores=8, seconds=60).core(3, 33, 34, system=990)
     (focus, *_) = find_foci(scene.write(tmp_path), scene.window)

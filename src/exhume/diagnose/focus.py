@@ -20,13 +20,13 @@ from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.catalogue import thresholds
 from exhume.diagnose.evidence.rows import Floats, Ints, Mask, Rows
 from exhume.model.clock import MILLIS, NANOS, Window
-from exhume.model.tables import RESTART
+from exhume.model.tables import HELD_PERMILLE, KERNEL_STATES, RESTART, is_held
 from exhume.store.read.events import EventView
 from exhume.store.read.recording import Recording
 
 _PID_BITS = 32
 _CORE_MEASURES = {
-    "kernel": ("system", "irq", "softirq"),
+    "kernel": KERNEL_STATES,
     "softirq": ("irq", "softirq"),
     "steal": ("steal",),
     # A busy program is no fault by itself: it counts for little, but its beginning is visible. Not its own time
@@ -230,6 +230,8 @@ def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict
     places = (np.cumsum(present) - 1)[cpu.cpu] * seconds + _bins(cpu, context, seconds)
     found = {}
     values = {name: cpu.sums(columns) / 1000 for name, columns in _CORE_MEASURES.items()}
+    held = is_held(cpu.sums(KERNEL_STATES), cpu.numbers("steal"))
+    values["kernel"] = np.where(held, np.maximum(values["kernel"], HELD_PERMILLE / 1000), values["kernel"])
     values["waiting"] = np.minimum(cpu.rates("wait_ns") / NANOS / _limit("waiting_s"), 1.0)
     for name, value in values.items():
         shares = _most(places, value, cores * seconds).reshape(cores, seconds)
