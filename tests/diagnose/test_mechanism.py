@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.diagnose.causes.paging.test_cause_numa_balancing import balanced
 from tests.diagnose.causes.test_cause_audit_storm import WRITE, audited
 from tests.diagnose.causes.test_cause_interrupts import POLLING, busy, interrupts
 from tests.diagnose.causes.test_cause_kernel_paths import PATH, WALKS, hog
-from tests.diagnose.causes.test_cause_numa_balancing import balanced
 from tests.diagnose.incidents.recordings import HERE, SCENARIOS, diagnosis_of, expected, joined
 from tests.diagnose.judged import judged
 from tests.diagnose.scenes import Scene, at
