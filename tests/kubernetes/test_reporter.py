@@ -16,7 +16,7 @@ from exhume.notify.outbox import Backoff
 
 pytestmark = pytest.mark.slow
 
-CALM = {"cpu": [{name: np.array([1, 2]) for name in ("system", "irq", "softirq")}]}
+CALM = {"cpu": [{name: np.array([1, 2]) for name in ("system", "irq", "softirq", "steal")}]}
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_the_taint_comes_and_goes(reporter, api):
     each.observe(tick_at(1), CALM, [])
     sent(each)
     each.deliver(report_of(finding("rt-hog")))
-    hot = {"cpu": [{"system": np.array([990]), "irq": np.array([0]), "softirq": np.array([0])}]}
+    hot = {"cpu": [{**CALM["cpu"][0], "system": np.array([990, 0])}]}
     for second in range(2, 64):
         each.observe(tick_at(second), hot, [])
     until("the taint", lambda: taints() == [TAINT_KEY])
@@ -126,7 +126,7 @@ def test_the_taint_comes_and_goes(reporter, api):
 def test_the_cost_of_observing(reporter, api):
     """A tick of 96 cores costs less than 0.03% of a second."""
     each = reporter()
-    rows = {"cpu": [{name: np.zeros(96, np.int64) for name in ("system", "irq", "softirq")}]}
+    rows = {"cpu": [{name: np.zeros(96, np.int64) for name in ("system", "irq", "softirq", "steal")}]}
     each.observe(tick_at(1), rows, [])
     sent(each)
     each.deliver(report_of(finding()))

@@ -16,7 +16,7 @@ from exhume.notify.outbox import Backoff
 pytestmark = [pytest.mark.kubernetes, pytest.mark.root]
 
 HOT = {"cpu": [{"system": np.array([990]), "irq": np.array([0]), "softirq": np.array([0])}]}
-CALM = {"cpu": [{name: np.array([1]) for name in ("system", "irq", "softirq")}]}
+CALM = {"cpu": [{name: np.array([1]) for name in ("system", "irq", "softirq", "steal")}]}
 # What docs/kubernetes-conditions.md lists.
 RULES = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
