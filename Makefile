@@ -23,7 +23,7 @@ DIST ?= dist
 # A directory with the locked dependencies as wheels, for `make deb` without a package index.
 WHEELS ?=
 
-.PHONY: help setup web run check test test-collect test-unit test-page test-vm test-kubernetes test-long test-lowest test-pythons test-ray fuzz machine lint lint-python lint-page format bench soak \
+.PHONY: help setup web run check test test-collect test-tree test-unit test-page test-vm test-kubernetes test-long test-lowest test-pythons test-ray fuzz machine lint lint-python lint-page format bench soak \
 	soak-faults score messages share wheel deb docs release advisories lock clean
 
 help: ## list the targets
@@ -41,8 +41,15 @@ check: setup ## for every edit: linters and the unit tests that need neither roo
 	@$(PARALLEL) lint-python test-unit
 
 test: ## the whole gate: linters, then all tests (ARGS="-k ring" is passed to pytest)
-	@tools/system-packages test & $(PARALLEL) setup lint-python test-page docs test-collect || { wait $$!; exit 1; }; wait $$!
+	@tools/system-packages test & $(PARALLEL) setup $(VENV)/.installed-dev || { wait $$!; exit 1; }; wait $$!
+	@$(PARALLEL) --jobs=3 $(if $(ARGS),,test-tree) lint-python test-page docs test-collect
 	@tools/run-tests $(ARGS)
+
+# Before the tests: next to these, debootstrap needs more than five minutes instead of one. What goes wrong is reported by
+# the tests that boot the tree.
+test-tree: $(VENV)/.installed-dev ## make the file system of the nspawn containers, once; needs root
+	@[ "$$(id -u)" != 0 ] || PYTHONPATH=. $(BIN)/python -c \
+		'from tests.system.machines.machine_tree import machine_tree; machine_tree()' >/dev/null 2>&1 || true
 
 # pytest rewrites every module of the tests once: here next to others, or each worker of a fresh clone does it.
 # After a failed import DuckDB's bindings print pages of leaked objects, which would hide the error.

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ PASSED, FAILED, INTERRUPTED, NO_TESTS = 0, 1, 2, 5
 # the first.
 PYTEST = """#!/bin/sh
 echo "$*" >> "$(dirname "$0")/calls"
-until [ -z "${{AWAITED:-}}" ] || [ -s "$(dirname "$0")/$AWAITED" ]; do sleep 0.01; done
 case "$*" in
     *"-m not (paced or alone or long or vm)")
         mkdir -p .pytest_cache/v/cache
@@ -38,21 +36,14 @@ exit 99
 """
 
 
-# Notes the process that makes the file system of the nspawn containers, which takes longer than these tests.
-PYTHON = """#!/bin/sh
-case "$*" in
-    *machine_tree*) echo $$ > "$(dirname "$0")/tree"; sleep 300 ;;
-esac
-"""
-
-
 def run(tree: Path, together: int, paced: int, alone: int, *args: str) -> tuple[int, list[str]]:
     """The exit code, and the arguments of each call of pytest."""
     binaries = tree / ".venv/bin"
     binaries.mkdir(parents=True)
     (tree / "tools").mkdir()
     shutil.copy(ROOT / "tools/run-tests", tree / "tools/run-tests")
-    for name, script in (("pytest", PYTEST.format(together=together, paced=paced, alone=alone)), ("python", PYTHON)):
+    scripts = {"pytest": PYTEST.format(together=together, paced=paced, alone=alone), "python": "#!/bin/sh\n"}
+    for name, script in scripts.items():
         (binaries / name).write_text(script)
         (binaries / name).chmod(0o755)
     # A machine from which nothing is taken, unless the test says otherwise.
@@ -147,19 +138,3 @@ def test_the_unit_tests_are_one_part(tmp_path: Path) -> None:
     exit_code, calls = run(tmp_path, FAILED, FAILED, FAILED, "--unit", "-x")
     assert (exit_code, len(calls)) == (PASSED, 1)
     assert " -x -m " in calls[0]
-
-
-@pytest.mark.root
-def test_what_is_made_meanwhile_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWAITED", "tree")
-    run(tmp_path, PASSED, PASSED, PASSED)
-    maker = Path("/proc") / (tmp_path / ".venv/bin/tree").read_text().strip()
-    deadline = time.monotonic() + 30
-    while maker.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_a_selection_of_tests_makes_nothing_in_advance(tmp_path: Path) -> None:
-    run(tmp_path, PASSED, PASSED, PASSED, "-k", "ring")
-    assert not (tmp_path / ".venv/bin/tree").exists()
