@@ -34,8 +34,18 @@ def test_the_first_view_names_the_incident_one_click_away(page: Page, incident):
 
 def test_what_arrives_later_and_what_is_selected_moves_nothing(new_page, address):
     page = new_page(address)
+    held: list[Route] | None = []
+
+    def later(route: Route) -> None:
+        route.continue_() if held is None else held.append(route)
+
+    page.route("**/api/incidents", later)
+    page.reload()
     shown(page)
     before = page.get_by_test_id("heatmap").bounding_box()
+    waiting, held = held, None
+    for route in waiting:
+        route.continue_()
     drawn(page)
     expect(page.get_by_test_id("incident-list")).to_be_visible()
     assert box(page, "heatmap") == before
