@@ -15,8 +15,8 @@ from exhume.notify.outbox import Backoff
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.root]
 
-HOT = {"cpu": [{"system": np.array([990]), "irq": np.array([0]), "softirq": np.array([0])}]}
 CALM = {"cpu": [{name: np.array([1]) for name in ("system", "irq", "softirq", "steal")}]}
+HOT = {"cpu": [{**CALM["cpu"][0], "system": np.array([990])}]}
 # What docs/kubernetes-conditions.md lists.
 RULES = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
