@@ -4,11 +4,13 @@ an edge of the window, or near another."""
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.diagnose.scenes import Scene, at
 from tests.parts import examples
+from tests.store.store_rows import MONO, cpu_rows, recorder, tick_at
 
 from exhume.diagnose.focus import find_foci
 from exhume.model.clock import MILLIS, NANOS, Window
@@ -202,6 +204,21 @@ def test_what_was_not_recorded_is_no_calm(tmp_path: Path, late: bool) -> None:
     (focus, *_) = find_foci(scene.write(tmp_path), scene.window)
     assert focus.window == Window(at(45), at(50))
     assert focus.baseline.until <= at(20) and focus.baseline.seconds >= 15
+
+
+def test_rows_of_five_seconds_are_an_interval_and_not_late(tmp_path: Path) -> None:
+    """As mpstat writes them that runs with an interval of 5 s."""
+    writer = recorder(tmp_path, segment_s=60)
+    for row in range(60):
+        tick = tick_at(0, nanos=5 * NANOS, start=MONO + row * 5 * NANOS)
+        system = np.array([20, 970 if 40 <= row < 44 else 20])
+        writer.append("cpu", {**cpu_rows(tick, 2), "system": system, "idle": 1000 - system})
+        writer.commit(tick)
+    writer.close()
+    recording = Recording.open(tmp_path)
+    (focus, *_) = find_foci(recording, recording.span())
+    assert focus.window.since == recording.span().since + 200 * NANOS
+    assert focus.baseline.seconds >= 15 and focus.baseline.until <= focus.window.since
 
 
 @pytest.mark.parametrize(("since", "until"), [(0, 6), (34, 40)])

@@ -243,7 +243,8 @@ def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict
 def _recorded(cpu: Rows, context: Window, seconds: int) -> Mask:
     """The seconds that rows of cores cover. Not those of a tick that came late: it has the mean of many seconds, in one
     of them."""
-    own = cpu.where(cpu.numbers("span_ms") <= _limit("late_s") * 1000)
+    spans_ms = cpu.numbers("span_ms")
+    own = cpu.where(spans_ms <= max(_limit("late_s") * 1000, _limit("late_factor") * float(np.median(spans_ms))))
     spans = own.numbers("span_ms").astype(np.int64) * MILLIS
     last = np.clip((own.wall + np.maximum(spans, 1) - 1 - context.since) // NANOS, 0, seconds - 1)
     edges = np.bincount(_bins(own, context, seconds), minlength=seconds + 1)
