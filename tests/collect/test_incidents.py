@@ -58,6 +58,9 @@ def test_a_steadily_busy_core_is_not_a_burst() -> None:
 def test_of_a_guest_what_the_hypervisor_leaves_counts() -> None:
     (incident,) = run_of([0, 0, 900, 860, 880, 0], stolen=100)
     assert incident["time"] == tick(2).start
+    assert incident["text"].endswith("95% of what the hypervisor left of it or more")
+    (whole,) = run_of([0, 0, 960, 970, 980, 0], stolen=20)
+    assert whole["text"].endswith("95% of it or more")
     assert run_of([0, 0, 800, 800, 800, 0], stolen=100) == []
     # The hypervisor holds this one.
     assert run_of([0, 0, 300, 300, 300, 0], stolen=700) == []

@@ -78,7 +78,8 @@ class IncidentMarks:
             nanos = run.extend(tick, share, hot)
             if nanos and self._opens((HOT_CORE, core), tick.end):
                 length = f"{nanos / NANOS:.1f} s"
-                text = f"core {core} has spent {length} in the kernel so far, {HELD_PERMILLE // 10}% of it or more"
+                of = "what the hypervisor left of it" if run.stolen else "it"
+                text = f"core {core} has spent {length} in the kernel so far, {HELD_PERMILLE // 10}% of {of} or more"
                 opened.append(_incident(run.start, HOT_CORE, text, cpu=core, value=nanos / NANOS))
         for core in self._hot.keys() - seen:
             del self._hot[core]
@@ -139,13 +140,15 @@ class _HotRun:
     burst: a burst of two seconds is found wherever it lies, and a core that is steadily at 60% is not one.
     """
 
-    __slots__ = ("_before", "_full", "_hot", "_lead", "_share", "start")
+    __slots__ = ("_before", "_full", "_hot", "_lead", "_share", "start", "stolen")
 
     def __init__(self, share: int) -> None:
         self._before = self._share = share
         self._hot = share >= HELD_PERMILLE
         self._full = self._lead = 0
         self.start = 0
+        # Whether the hypervisor had a part of it that counts.
+        self.stolen = False
 
     def extend(self, tick: Tick, share: int, hot: bool) -> int:
         """Take in a tick; the length of the burst in nanoseconds once it is long enough, else 0."""
@@ -154,6 +157,8 @@ class _HotRun:
             if not self._full:
                 self._lead = 0 if self._hot else self._part(self._share, tick)
                 self.start = tick.start - self._lead
+                self.stolen = False
+            self.stolen |= share < HELD_PERMILLE
             self._full += tick.nanos
             length = self._lead + self._full
         else:

@@ -20,7 +20,7 @@ from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.diagnose.catalogue import thresholds
 from exhume.diagnose.evidence.rows import Floats, Ints, Mask, Rows
 from exhume.model.clock import MILLIS, NANOS, Window
-from exhume.model.tables import HELD_PERMILLE, KERNEL_STATES, RESTART, is_held
+from exhume.model.tables import KERNEL_STATES, RESTART, is_held
 from exhume.store.read.events import EventView
 from exhume.store.read.recording import Recording
 
@@ -230,9 +230,9 @@ def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict
     places = (np.cumsum(present) - 1)[cpu.cpu] * seconds + _bins(cpu, context, seconds)
     found = {}
     values = {name: cpu.sums(columns) / 1000 for name, columns in _CORE_MEASURES.items()}
-    held = is_held(cpu.sums(KERNEL_STATES), cpu.numbers("steal"))
-    values["kernel"] = np.where(held, np.maximum(values["kernel"], HELD_PERMILLE / 1000), values["kernel"])
     values["waiting"] = np.minimum(cpu.rates("wait_ns") / NANOS / _limit("waiting_s"), 1.0)
+    held = is_held(cpu.sums(KERNEL_STATES), cpu.numbers("steal"))
+    severe[_bins(cpu, context, seconds)[held]] = True
     for name, value in values.items():
         shares = _most(places, value, cores * seconds).reshape(cores, seconds)
         severe |= (shares >= _limit("severe").get(name, np.inf)).any(axis=0)

@@ -169,10 +169,13 @@ def test_an_unknown_path_on_one_core_of_many_is_named(tmp_path: Path) -> None:
     assert at(19) <= found.focus[0] and found.focus[1] <= at(30)
 
 
-def test_a_path_below_a_read_is_not_an_ordinary_read(tmp_path: Path) -> None:
-    """Files that the kernel makes up are read the same way as those on a disk."""
+@pytest.mark.parametrize("steal", [0, 80])
+def test_a_path_below_a_read_is_not_an_ordinary_read(tmp_path: Path, steal: int) -> None:
+    """Files that the kernel makes up are read the same way as those on a disk. Of a guest, what the hypervisor left of
+    the core counts."""
     path = ["do_syscall_64", "ksys_read", "vfs_read", "seq_read_iter", "zorp_show"]
-    scene = Scene(cores=8, seconds=40).core(3, 20, 28, system=990).stack(3, 20, 28, 0.98, "agent", 4711, path)
+    scene = Scene(cores=8, seconds=40).core(3, 20, 28, system=990 - steal, steal=steal)
+    scene.stack(3, 20, 28, 0.98 - steal / 1000, "agent", 4711, path)
     top = judged_recording(scene.write(tmp_path), scene.window).findings[0]
     assert (top.cause, top.severity, top.culprit.function) == ("unknown-kernel-path", "critical", "zorp_show")
 

@@ -14,15 +14,17 @@ from tests.present.web.wire import heat
 from tests.store.store_rows import MONO, cpu_rows, recorder, tick_at
 
 from exhume.model.clock import MILLIS
+from exhume.model.tables import is_held
 from exhume.present.cores import worst_cell
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.handlers.timeline import cell, cores, pool_measure
 from exhume.present.web.params import CellParams, CoresParams
 from exhume.present.web.schemas import Reply
-from exhume.store.read.core_grid import CELL_STATES, HELD_PERMILLE, MEASURES, UNUSUAL_MEASURES
+from exhume.store.read.core_grid import CELL_STATES, MEASURES, UNUSUAL_MEASURES
 from exhume.store.read.core_seconds import decode_unusual
 
 CORES = 2
+DRAWN = ("system", "softirq", "steal", "user")
 
 
 @st.composite
@@ -34,7 +36,9 @@ def ticks(draw: st.DrawFn) -> list[tuple[int, list[dict[str, int]], int]]:
         for _ in range(CORES):
             system = draw(st.sampled_from([0, 100, 474, 960, 1000]))
             softirq = draw(st.integers(0, 1000 - system))
-            states.append({"system": system, "softirq": softirq, "user": draw(st.integers(0, 1000 - system - softirq))})
+            steal = draw(st.sampled_from([0, 0, 50, 500])) * (1000 - system - softirq) // 1000
+            user = draw(st.integers(0, 1000 - system - softirq - steal))
+            states.append({"system": system, "softirq": softirq, "steal": steal, "user": user})
         found.append((draw(st.sampled_from([1000, 1000, 1000, 990, 1010, 2500])), states, draw(st.integers(0, 3000))))
     return found
 
@@ -46,9 +50,9 @@ def write(directory: Path, drawn: list[tuple[int, list[dict[str, int]], int]], b
         tick = tick_at(0, nanos=millis * MILLIS, start=MONO + since * MILLIS)
         since += millis
         rows = cpu_rows(tick, CORES)
-        for name in ("system", "softirq", "user"):
+        for name in DRAWN:
             rows[name] = np.array([each[name] for each in states])
-        rows["idle"] = 1000 - sum(rows[name] for name in ("system", "softirq", "user"))
+        rows["idle"] = 1000 - sum(rows[name] for name in DRAWN)
         # The kernel does not always say how long tasks waited.
         writer.append("cpu", {**rows, "wait_ns": [None if index % 4 == 3 else wait * MILLIS] * CORES})
         writer.commit(tick)
@@ -92,7 +96,7 @@ def test_a_cell_has_the_value_that_the_heatmap_draws(drawn, begin_ms, measure, s
                 assert shown[answered["state"]] == value
             elif measure in UNUSUAL_MEASURES and answered["state"] != "wait":
                 kernel = sum(shown[state] for state in ("system", "irq", "softirq"))
-                assert not decode_unusual(measure, value).stall_ms or kernel >= HELD_PERMILLE
+                assert not decode_unusual(measure, value).stall_ms or is_held(kernel, shown["steal"])
         pooled = pool_measure(handle, span, cells, measure).to_grid(measure)
         worst = worst_cell(pooled)
         if worst is not None:

@@ -150,6 +150,19 @@ def test_a_guest_is_held_by_what_the_hypervisor_leaves_it(tmp_path: Path) -> Non
     assert [decode_unusual("stall", int(value)).stall_ms for value in grid.values.max(axis=1)] == [5000, 0]
 
 
+def test_what_a_guest_loses_is_no_deviation_of_the_kernel(tmp_path: Path) -> None:
+    """The kernel's share is as it always is: that of the time that is left holds the core, and is its normal."""
+    kernel: list[list[int | None]] = [[600, 850 if 40 <= second < 45 else 20] for second in range(60)]
+    recording = write(tmp_path, kernel, stolen=140)
+    grids = {each: recording.cores(Window(*seconds(0, 60)), 60, each) for each in UNUSUAL_MEASURES}
+    read = {each: decode_unusual(each, int(grid.values[1, 44])) for each, grid in grids.items()}
+    assert (read["stall"].stall_ms, read["unusual"].stall_ms) == (5000, 5000)
+    assert read["deviation"].deviation_permille == 830
+    always = write(tmp_path / "always", [[700] for _ in range(60)], stolen=270)
+    found = [always.cores(Window(*seconds(0, 60)), 60, each).values[0] for each in ("stall", "deviation", "unusual")]
+    assert found[0].max() > 0 and found[1].max() == 0 and found[2].max() == 0
+
+
 def test_tasks_that_wait_hold_a_core_unless_that_is_normal(tmp_path: Path) -> None:
     seconds_in_all = 60
     kernel: list[list[int | None]] = [[20, 20] for _ in range(seconds_in_all)]

@@ -152,9 +152,21 @@ def test_an_overview_of_an_earlier_version_is_not_believed(recorded: Path) -> No
     for path in recorded.glob(f"2*/{OVERVIEW_FILE}"):
         table = pq.read_table(path)
         metadata = pq.read_metadata(path).metadata
-        kept = {key: value for key, value in metadata.items() if not key.startswith(b"exhume.checksum.")}
+        kept = {key: value for key, value in metadata.items() if not key.startswith(b"exhume.crc32.")}
         old = table.select(["second", "cpu", "busy"]).rename_columns(["second", "cpu", "score"])
         pq.write_table(old.replace_schema_metadata({**kept, b"exhume.checksum": b"0"}), path)
+    assert heatmap(recorded) == seen
+
+
+def test_an_overview_with_other_meanings_of_its_columns_is_not_believed(recorded: Path) -> None:
+    """`held` had no sign of its own for a core that the kernel held: the share had to be 95%."""
+    seen = heatmap(recorded)
+    for path in recorded.glob(f"2*/{OVERVIEW_FILE}"):
+        table = pq.read_table(path)
+        metadata = pq.read_metadata(path).metadata
+        old = {key.replace(b"exhume.crc32.", b"exhume.checksum."): value for key, value in metadata.items()}
+        pq.write_table(table.replace_schema_metadata(old), path)
+        assert read_overview(path.parent, Recording.open(recorded).segments[0].name, "held") is None
     assert heatmap(recorded) == seen
 
 

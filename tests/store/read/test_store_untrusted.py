@@ -274,7 +274,7 @@ def test_a_crafted_overview_is_left_aside(recorded: Path, first: object, cores: 
     index = json.dumps([segment, size, first, cores, seconds]).encode()
     rows = pq.read_table(victim)
     checksum = zlib.crc32(rows.column("busy").to_numpy().tobytes(), zlib.crc32(index))
-    metadata |= {b"exhume.overview": index, b"exhume.checksum.busy": b"%d" % checksum}
+    metadata |= {b"exhume.overview": index, b"exhume.crc32.busy": b"%d" % checksum}
     pq.write_table(rows.replace_schema_metadata(metadata), victim)
     assert read_overview(victim.parent, Recording.open(recorded).segments[0].name, "busy") is None
     look_at_everything(recorded)

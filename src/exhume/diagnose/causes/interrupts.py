@@ -171,7 +171,7 @@ def irq_imbalance(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if case.has_stacks:
         severity = severity_of(case, load)
         return builder.found(severity, "summary", culprit=culprit, load=load, target=target, values=values)
-    severe = share >= IRQ.limit("lost") and has_symptom(case, cpu)
+    severe = case.core_held(INTERRUPTED, cpu) and has_symptom(case, cpu)
     severity, weight = Severity.CRITICAL if severe else Severity.WARNING, share * case.focus.seconds
     return builder.found(severity, "summary", culprit=culprit, weight=weight, target=target, values=values)
 

@@ -259,10 +259,10 @@ def unknown_kernel_path(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
         severity = Severity.INFO
         builder.doubt("harmless", "harmless_factor")
     else:
-        lost, seconds = case.core_share(KERNEL_STATES, load.cpu)[0], UNKNOWN.limit("lost_seconds")
+        held, seconds = case.core_held(KERNEL_STATES, load.cpu), UNKNOWN.limit("held_seconds")
         # One process alone that holds its core in the kernel; many short visits leave room between them.
         alone = bool(find_core_hogs(case, seconds=seconds, among=samples.in_kernel))
-        if hurts or (lost >= UNKNOWN.limit("lost") and alone and load.core_s >= seconds):
+        if hurts or (held and alone and load.core_s >= seconds):
             severity = Severity.CRITICAL
     key, culprit = "summary-ordinary" if severity is Severity.INFO else "summary", case.culprit(owned, function)
     return builder.found(severity, key, culprit=culprit, load=load, values=values)

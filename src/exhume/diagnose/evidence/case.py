@@ -12,7 +12,7 @@ from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.diagnose.evidence.samples import Names, Samples
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Culprit
-from exhume.model.tables import POD_OWNER
+from exhume.model.tables import POD_OWNER, is_held
 from exhume.store.read.recording import Recording
 
 if TYPE_CHECKING:
@@ -272,6 +272,11 @@ class Case:
         if known is None:
             return Culprit(cpu, pid, comm, function=function)
         return Culprit(cpu, pid, comm, known.cmdline, known.cgroup, known.container, known.pod, function)
+
+    def core_held(self, states: Collection[str], cpu: int | None = None) -> bool:
+        """Whether a core was held in these states for a second of the focus: for what the hypervisor left of it."""
+        rows = self.now("cpu") if cpu is None else self.now("cpu").on(cpu)
+        return bool(is_held(rows.sums(tuple(states)), rows.numbers("steal")).any())
 
     def core_share(self, states: Collection[str], cpu: int | None = None) -> tuple[float, int | None, int]:
         """The largest share (0 to 1) of one core-second in these states, its core and its wall time."""

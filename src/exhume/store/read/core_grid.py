@@ -47,7 +47,8 @@ _PARTS = {"user": ("user", "nice"), **{state: (state,) for state in STATES[1:]}}
 UNUSUAL_MEASURES = ("unusual", "stall", "deviation")
 MEASURES = (*UNUSUAL_MEASURES, "busy", *_PARTS, "wait")
 DEFAULT_MEASURE = "unusual"
-# What unusual seconds are computed from: the kernel's share, with WAITED where tasks waited for nearly all of it.
+# What unusual seconds are computed from: the kernel's share, with WAITED where tasks waited for nearly all of it, and
+# HELD_CORE where the kernel had nearly all that the hypervisor left of it.
 HELD = "held"
 _COLUMNS = ("time", "cpu", "span_ms", "user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
 # Below the value there is room for the state that took most, so that one maximum finds both.
@@ -56,6 +57,7 @@ _STATE = (1 << STATE_BITS) - 1
 MOST_PERMILLE = (1 << 15 - STATE_BITS) - 1
 # Above the value of a HELD score, which is at most 1000.
 WAITED = 1 << 10 + STATE_BITS
+HELD_CORE = WAITED << 1
 
 OVERVIEW_FILE = OVERVIEW + PARQUET_SUFFIX
 # The columns of an overview, which are the measures that it has.
@@ -64,7 +66,7 @@ _ROWS = "cpu.parquet"
 # What the file holds, as JSON: a reader needs the scores alone, without their seconds and cores.
 _INDEX_KEY = b"exhume.overview"
 # Followed by the name of the column.
-_CHECKSUM_KEY = b"exhume.checksum."
+_CHECKSUM_KEY = b"exhume.crc32."
 _OVERVIEW_TYPES = {"second": pa.int64(), "cpu": pa.uint16(), **dict.fromkeys(OVERVIEW_MEASURES, pa.int16())}
 _SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _OVERVIEW_TYPES.items()])
 # Rows further apart than any segment is long, or of cores that no machine has, are not worth an overview.
@@ -209,10 +211,9 @@ def _scores(columns: dict[str, npt.NDArray[Any]], measure: str) -> npt.NDArray[n
         return _leading(columns, tuple(state for state in STATES if state != "iowait"))
     if measure == HELD:
         kernel = np.minimum(np.sum([_taken(columns, state) for state in KERNEL_STATES], axis=0), 1000)
-        # Where a guest loses time to the hypervisor, less of the second is all that there was.
-        kernel = np.where(is_held(kernel, columns["steal"].astype(np.int32)), np.maximum(kernel, HELD_PERMILLE), kernel)
-        held: npt.NDArray[np.int32] = (kernel << STATE_BITS) | (_leading(columns, KERNEL_STATES) & _STATE)
-        return held
+        held = np.where(is_held(kernel, columns["steal"].astype(np.int32)), HELD_CORE, 0).astype(np.int32)
+        shares: npt.NDArray[np.int32] = held | (kernel << STATE_BITS) | (_leading(columns, KERNEL_STATES) & _STATE)
+        return shares
     values: npt.NDArray[Any]
     if measure == "wait":
         values = columns["wait_ns"] / np.maximum(1, columns["span_ms"]) / 1000

@@ -1,11 +1,12 @@
 """Seconds of cores pooled into cells, and what is unusual about a second.
 
 Three measures say what is unusual. `stall` is how long a core has been held without a pause when the second ends: by
-the kernel (system, irq and softirq together) or by tasks that waited for it, each for HELD_PERMILLE of every second or
-more. `deviation` is how far the kernel's share lies above the core's own recent normal, the median of the segments
-before. `unusual` is the stall where there is one, and the deviation, drawn fainter than any stall, where there is none.
-What is normal for its core is no stall in it: on a node with more tasks than cores tasks always wait, and a core that
-serves a network card may always be close to full of softirqs, and now and then full of them for seconds.
+the kernel (system, irq and softirq together, see `is_held`), or by tasks that waited for it for HELD_PERMILLE of every
+second or more. `deviation` is how far the kernel's share lies above the core's own recent normal, the median of the
+segments before. `unusual` is the stall where there is one, and the deviation, drawn fainter than any stall, where
+there is none. What is normal for its core is no stall in it: on a node with more tasks than cores tasks always wait,
+and a core that serves a network card may always be close to full of softirqs, and now and then full of them for
+seconds.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,11 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from exhume.model.clock import MILLIS, NANOS, Window
-from exhume.model.tables import HELD_PERMILLE
 from exhume.store.read.core_grid import (
     CELL_STATES,
     GAP,
     HELD,
+    HELD_CORE,
     OVERVIEW_MEASURES,
     STATE_BITS,
     WAITED,
@@ -163,7 +164,7 @@ def unusual_seconds(pieces: Sequence[HeldPiece | None], measure: str) -> list[Pi
         scores = np.where(gaps, 0, scores)
         kernel, waited = (scores & (WAITED - 1)) >> STATE_BITS, (scores & WAITED) != 0
         deviation = np.maximum(kernel - (usual & (WAITED - 1)), 0)
-        held_by_kernel = kernel >= HELD_PERMILLE
+        held_by_kernel = (scores & HELD_CORE) != 0
         if measure == "unusual":
             waited &= (usual & WAITED) == 0
             held_by_kernel &= deviation >= LEAST_DEVIATION
