@@ -241,7 +241,6 @@ export function valueText({ measure, value, state }: Pick<Cell, "measure" | "val
   return `held for ${least}${duration(stallMs)} by ${state === "wait" ? "waiting tasks" : (state ?? "")}`;
 }
 
-/** Whole milliseconds; the server counts a second in the cell in which it begins, so both ends are rounded up. */
 /** Cells of one length, with edges at its multiples, that cover a time. */
 export function cellsOf(span: Span, lengthMs: number): Span & { cells: number } {
   const since = Math.floor(span.since / lengthMs) * lengthMs;
@@ -249,6 +248,7 @@ export function cellsOf(span: Span, lengthMs: number): Span & { cells: number } 
   return { since, until, cells: Math.max(1, (until - since) / lengthMs) };
 }
 
+/** Whole milliseconds; the server counts a second in the cell in which it begins, so both ends are rounded up. */
 export function cellSpan(grid: Span & { cells: number }, cell: number): Span {
   const width = (grid.until - grid.since) / grid.cells;
   const edge = (at: number): number => Math.ceil(grid.since + at * width - 1e-6) + 0;
