@@ -48,6 +48,13 @@ def test_a_job_that_was_reported_for_several_nodes_is_listed_once(tmp_path: Path
     assert [each.at for each in found.failures] == [at(25), at(28), at(28.5)]
 
 
+def test_actors_of_a_job_that_die_together_are_failures_each(tmp_path: Path) -> None:
+    of = scene()
+    for actor in range(8):
+        of.event(25, "actor-failed", f"actor a{actor}", "error", source="jobs", job="train-7", member="n1")
+    assert [each.text for each in judged(of, tmp_path).failures] == [f"actor a{actor}" for actor in range(8)]
+
+
 def test_a_healthy_node_explains_no_failure(tmp_path: Path) -> None:
     found = judged(failed(Scene(cores=4), 25, "of its own"), tmp_path)
     assert found.failures == []
