@@ -169,6 +169,18 @@ def test_reloads_that_name_nothing_become_rare(tmp_path: Path) -> None:
     assert names(symbols, 0xFFFFFFFFC0600010) == [("[kernel]", "0xffffffffc0600010")]
     (tmp_path / "modules").write_text("later 16384 0 - Live 0xffffffffc0600000\n")
     assert names(symbols, 0xFFFFFFFFC0600010) == [("[later]", "later")], "a module was loaded"
+    for number in range(20):
+        clock.now += 61
+        names(symbols, 0xFFFFFFFFC0500000 + number)
+    host_with(tmp_path, KALLSYMS + "ffffffffc0700000 t later\t[later]\n")
+    (tmp_path / "modules").write_text("later 16384 3 - Live 0xffffffffc0700000\n")
+    clock.now += 61
+    assert names(symbols, 0xFFFFFFFFC0700010) == [("[later]", "later")], "a module was loaded again, elsewhere"
+    begun = symbols.generation
+    (tmp_path / "modules").write_text("later 16384 9 - Live 0xffffffffc0700000\n")
+    clock.now += 61
+    names(symbols, 0xFFFFFFFFC0500000)
+    assert symbols.generation == begun, "that it is used more often says nothing"
 
 
 def test_a_change_that_was_announced_is_seen_at_once(tmp_path: Path) -> None:

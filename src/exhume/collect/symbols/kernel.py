@@ -313,7 +313,7 @@ class KernelSymbols:
         self._loaded_at = 0.0
         self._changed = False
         self._reload_after_s = _RELOAD_AFTER_S
-        self._modules: list[bytes] = []
+        self._modules: list[tuple[bytes, ...]] = []
         self._frames: dict[int, Frame] = {}
         self._unknown: set[int] = set()
         self.generation = 0
@@ -378,11 +378,13 @@ class KernelSymbols:
     def _named(table: KernelTable, at: npt.NDArray[np.intp]) -> list[tuple[str, str] | None]:
         return [table.symbol(index) if index >= 0 else None for index in at.tolist()]
 
-    def _loaded_modules(self) -> list[bytes]:
-        """Their names. perf has no record of a module that is loaded: perf_event_ksymbol is for BPF and trampolines."""
+    def _loaded_modules(self) -> list[tuple[bytes, ...]]:
+        """Their names and addresses, without how often each is used. perf has no record of a module that is loaded:
+        perf_event_ksymbol is for BPF and trampolines."""
         try:
             with open(f"{self._host.proc}/modules", "rb") as modules:  # noqa: PTH123
-                return [line.split(None, 1)[0] for line in modules]
+                # kernel/module/procfs.c, m_show: name, size, references, users, state, address.
+                return [tuple(line.split()[0:6:5]) for line in modules]
         except OSError:
             return []
 
