@@ -158,6 +158,18 @@ def guarded() -> Iterator[str]:
         server.shutdown()
 
 
+def test_a_user_without_a_home_has_no_token(guarded, monkeypatch):
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    with pytest.raises(RayError, match="without a token: set RAY_AUTH_TOKEN"):
+        RayState(guarded).failures()
+
+
 def test_a_token_is_taken_from_where_ray_takes_it(guarded, monkeypatch, tmp_path):
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
