@@ -22,7 +22,7 @@ def test_a_dry_run_prints_every_file_and_changes_nothing(exhume):
     assert not any(Path(path).exists() for path in OWN_FILES)
 
 
-@pytest.mark.parametrize("address", ["alerts.example", "192.0.2.7:443", "any", "", "10.0.0.0/40"])
+@pytest.mark.parametrize("address", ["alerts.example", "192.0.2.7:443", "any", "", "10.0.0.0/40", "fe80::1%eth0"])
 def test_an_address_that_systemd_would_not_take_is_refused(exhume, address):
     result = exhume("install", "--dry-run", "--allow-address", address, check=False)
     assert result.returncode == exit_codes.ERROR

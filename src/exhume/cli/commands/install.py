@@ -129,6 +129,9 @@ def _network(text: str) -> str:
     import ipaddress
 
     try:
+        if "%" in text:
+            # An interface behind an address: in a unit file the sign begins a specifier.
+            raise ValueError
         return str(ipaddress.ip_network(text, strict=False)) if "/" in text else str(ipaddress.ip_address(text))
     except ValueError:
         example = "write a number such as 192.0.2.7, 10.1.0.0/16 or 2001:db8::7 (getent ahosts NAME)"
