@@ -29,9 +29,9 @@ ORIGIN_LABELS = {
     Origin.RUNTIME: "made at run time",
     Origin.UNKNOWN: "not known",
 }
-# Of fewer starts a rate says nothing.
+# With fewer starts than this, a success rate is meaningless.
 _FEW_STARTS = 3
-# What a look at a live cgroup shows of one that was just made.
+# CPU seconds that reading a live cgroup may show even if it was only just created.
 _NOTHING_S = 0.05
 _VERBS = {
     Trait.CRASH_LOOP: "crash-loops",
@@ -43,12 +43,12 @@ _VERBS = {
 
 
 def headline(audit: Audit) -> str:
-    """The verdict in a sentence: who is worst, why that matters, and how many more there are."""
+    """The verdict in a sentence: the worst service, why it matters, and how many others are in trouble."""
     troubled = [each for each in audit.services if each.troubled]
     if not troubled:
         return f"none of {count(len(audit.services), 'service')} is in trouble"
     worst, trait = troubled[0].service, troubled[0].traits[0]
-    # The figure that says most.
+    # Show only the most telling figure.
     figure = ""
     if trait is Trait.DEPENDENCY_FAILED:
         figure = f" because {worst.wants.failed[-1]} failed" if worst.wants.failed else ""
@@ -63,12 +63,13 @@ def headline(audit: Audit) -> str:
 
 
 def last_exit_text(service: Service) -> str:
-    """`code 1`, `SIGKILL`: how it ended last, for a column."""
+    """How the service ended last, for a column: `code 1` or `SIGKILL`."""
     return exit_text(service.last_exit, Manager.PODMAN).removeprefix("ended with ").removeprefix("was killed by ")
 
 
 def pace_text(service: Service) -> str:
-    """`880/h`, or how often it was started (again) where the time isn't known, or where it is over."""
+    """The restart rate, as `880/h`; the number of starts or restarts if the rate is unknown or the service is down
+    now."""
     pace = pace_per_hour(service)
     if not is_active(service) and service.history is not None and service.history.starts > 1:
         return f"{service.history.starts:,}x"
@@ -86,7 +87,7 @@ def history_text(service: Service) -> str:
 
 
 def cost_text(costs: Costs | None) -> str:
-    """What it takes, as far as that is known; empty where nothing is."""
+    """What the service costs, as far as it is known; empty if nothing is known."""
     if costs is None:
         return ""
     parts, now = [], []
@@ -107,7 +108,7 @@ def cost_text(costs: Costs | None) -> str:
 
 
 def wanted_text(service: Service) -> str:
-    """What wants, requires or starts it; what every unit requires is left out."""
+    """The units that want, require or start the service, without the dependencies that every unit has."""
     wants = service.wants
     dull = (".slice", ".mount", "sysinit.target", "basic.target")
     parts = {
@@ -122,12 +123,12 @@ def wanted_text(service: Service) -> str:
 
 
 def plan_command(judged: Judged) -> str:
-    """The command that plans what to do about it."""
+    """The command that plans a fix."""
     return f"exhume fix plan {shlex.quote(judged.service.key)}"
 
 
 def look_command(judged: Judged) -> str:
-    """The command that shows more of why: the log of it, or of what kept it from starting."""
+    """The command that shows the reason: the service's log, or the log of the unit that kept it from starting."""
     service = judged.service
     if service.manager is Manager.SYSTEMD:
         return f"journalctl -e -u {shlex.quote((*service.wants.failed[-1:], *service.wants.triggers, service.id)[0])}"
@@ -139,7 +140,7 @@ def look_command(judged: Judged) -> str:
 
 
 def audit_json(audit: Audit, zone: tzinfo | None, *, everything: bool = False) -> dict[str, Any]:
-    """The documented shape of `exhume audit --json`. Sorted by name, so that two nodes can be compared."""
+    """The documented shape of `exhume audit --json`, sorted by name so that two nodes can be compared."""
     shown = [each for each in audit.services if everything or each.traits]
     shown.sort(key=lambda each: (each.service.manager, each.service.key, each.service.id))
     return {

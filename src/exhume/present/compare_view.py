@@ -1,4 +1,4 @@
-"""A comparison for people and programs: its JSON, and which differences are worth a line."""
+"""The view of a comparison: its JSON, and the selection of differences to show."""
 
 from collections import Counter
 from typing import Any
@@ -7,7 +7,7 @@ from exhume.fleet.compare import COMPARISON_VERSION, Comparison, Difference, Sid
 from exhume.model.text import count
 from exhume.present.serializer import Shape, Shapes, to_json
 
-# Of those that matter little, a few are shown where nothing else differs.
+# Differences of low weight are shown, a few of them, only when there are no others.
 LEAST_WEIGHT, LEAST_SHOWN, MOST_SHOWN = 0.4, 5, 20
 
 
@@ -23,7 +23,7 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def shown_differences(comparison: Comparison, *, everything: bool = False) -> tuple[Difference, ...]:
-    """Those that are worth a line each."""
+    """The differences that get a line each."""
     found = comparison.differences
     if everything:
         return found
@@ -32,7 +32,7 @@ def shown_differences(comparison: Comparison, *, everything: bool = False) -> tu
 
 
 def rest_text(comparison: Comparison, shown: int) -> str:
-    """`41 x package, 12 x kernel module`: the differences that have no line of their own."""
+    """A summary of the differences without a line of their own: `41 x package, 12 x kernel module`."""
     kinds = Counter(each.title for each in comparison.differences[shown:])
     return ", ".join(f"{number:,} x {title}" for title, number in kinds.most_common())
 

@@ -1,4 +1,4 @@
-"""The view model of the heatmap: cores x time, with the worst cell named and the marks of the kernel log."""
+"""The view model of the heatmap: cores x time, with its worst cell and the marks from the kernel log."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from exhume.store.read.core_seconds import LONGEST_STALL_S, decode_unusual
 from exhume.store.read.events import EventView
 
 JSON_VERSION = 1
-# Lengths of a cell that read well on an axis, in seconds.
+# Cell lengths in seconds that make a readable axis.
 NICE_SECONDS = (
     *(1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 40, 60, 80, 90, 120, 180, 240, 300, 400, 480, 600, 720, 900, 1200),
     *(1800, 2400, 3600, 5400, 7200, 10800, 14400, 21600, 43200, 86400),
@@ -27,7 +27,7 @@ Values = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """The worst cell of a grid: its value, and the state that has it."""
+    """The worst cell of a grid: its value and its dominant state."""
 
     window: Window
     cpu: int
@@ -38,10 +38,11 @@ class Worst:
 
 @dataclass(frozen=True, slots=True)
 class CoreRow:
-    """A line of the heatmap: one core, or several pooled into their maximum, with the core that was worst overall.
+    """A row of the heatmap: one core, or several pooled into their maximum, with the core that was worst overall.
 
-    `values` and `dominant` are both those of the worst core of each cell, and `rank` is how bad the worst cell of the
-    line is."""
+    `values` and `dominant` are taken from the worst core of each cell. `rank` is the badness of the worst cell in the
+    row.
+    """
 
     cpus: list[int]
     values: Values
@@ -52,9 +53,10 @@ class CoreRow:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Cells of whole seconds that begin where the wall clock's seconds do, and the window that they show.
+    """The time axis: cells of whole seconds, aligned to the wall clock, over the displayed window.
 
-    The first and the last cell may reach past the window; nothing from outside of it is shown in them."""
+    The first and the last cell may extend past the window, but they contain only data from within it.
+    """
 
     window: Window
     since: int
@@ -65,7 +67,7 @@ class Axis:
         return self.since + cell * self.cell_nanos
 
     def parts(self) -> Iterator[tuple[Window, int]]:
-        """The window in stretches of equal cells: one that is cut off at the beginning, whole ones, one at the end."""
+        """The window split into stretches of equal cells: a partial first cell, whole cells, a partial last cell."""
         first = -(-(self.window.since - self.since) // self.cell_nanos)
         last = (self.window.until - self.since) // self.cell_nanos
         if first > last:
@@ -80,7 +82,7 @@ class Axis:
 
 
 def axis_for(window: Window, most: int) -> Axis:
-    """One cell a second where there is room for them, else of the nice length that fits."""
+    """The axis for a window: cells of one second if they fit, else of the shortest nice length that fits."""
     since, until = window.since // NANOS, -(-window.until // NANOS)
     fitting = -(-(until - since) // max(1, most))
     seconds = next((nice for nice in NICE_SECONDS if nice >= fitting), fitting)
@@ -88,7 +90,7 @@ def axis_for(window: Window, most: int) -> Axis:
 
 
 def grid_on(axis: Axis, measure: str, read: Callable[[Window, int], CoreGrid]) -> CoreGrid:
-    """The cells of an axis, from the grids that `read` gives for its parts."""
+    """The grid of an axis, joined from the grids that `read` returns for each of its parts."""
     grids = [read(window, cells) for window, cells in axis.parts()]
     cpus = sorted({cpu for grid in grids for cpu in grid.cpus})
     values = np.full((len(cpus), axis.cells), GAP, np.int32)
@@ -104,15 +106,15 @@ def grid_on(axis: Axis, measure: str, read: Callable[[Window, int], CoreGrid]) -
 
 
 def state_of(grid: CoreGrid, dominant: int) -> str:
-    """The state whose value a cell has."""
+    """The state that a cell's value belongs to."""
     return CELL_STATES[dominant] if grid.measure in ("busy", *UNUSUAL_MEASURES) else grid.measure
 
 
 def worst_cell(grid: CoreGrid) -> Worst | None:
-    """The worst cell, of those that are as bad the first one; None where nothing was recorded."""
+    """The worst cell, the earliest if several are equal; None if nothing was recorded."""
     if not grid.values.size or int(grid.values.max()) == GAP:
         return None
-    # Cell by cell, so that the first one is the earliest; the page's `worstCells` decides alike.
+    # Transposed, so that argmax finds the earliest cell; `worstCells` in the page breaks ties the same way.
     column, row = divmod(int(np.argmax(_ranks(grid).T)), len(grid.cpus))
     since, nanos = grid.window.since, grid.window.nanos
     window = Window(since + nanos * column // grid.cells, since + nanos * (column + 1) // grid.cells)
@@ -121,8 +123,8 @@ def worst_cell(grid: CoreGrid) -> Worst | None:
 
 
 def value_text(measure: str, state: str, value: int) -> str:
-    """A cell in words: `98% system`, `held for 6 s by system`, `62% above its normal, mostly system`. The page says the
-    same (`valueText` in heat.ts)."""
+    """A cell's value as text: `98% system`, `held for 6 s by system`, `62% above its normal, mostly system`.
+    `valueText` in heat.ts produces the same text."""
     if measure not in UNUSUAL_MEASURES:
         return f"{percent(value / 1000, 0)} {state}"
     found = decode_unusual(measure, value)
@@ -135,7 +137,7 @@ def value_text(measure: str, state: str, value: int) -> str:
 
 
 def _value_json(measure: str, value: int) -> dict[str, int | None]:
-    """A value by its meaning: a share, or what is unusual."""
+    """A cell's value as JSON: a share, or the two figures of an unusual-activity measure."""
     if measure not in UNUSUAL_MEASURES:
         return {"permille": None if value == GAP else value}
     if value == GAP:
@@ -145,21 +147,21 @@ def _value_json(measure: str, value: int) -> dict[str, int | None]:
 
 
 def _ranks(grid: CoreGrid) -> npt.NDArray[np.float64]:
-    """How bad each cell is, as numbers that can be compared across the grid."""
+    """The badness of each cell, comparable across the grid."""
     weights = np.array(weights_of(grid.measure))
     ranks: npt.NDArray[np.float64] = grid.values * weights[np.maximum(grid.dominant, 0)]
     return np.where(grid.values == GAP, GAP, ranks)
 
 
 def column_of(grid: CoreGrid, wall: int) -> int | None:
-    """The column that a moment falls into; None outside."""
+    """The column that contains a moment; None if the moment is outside the grid."""
     if not grid.window.contains(wall):
         return None
     return (wall - grid.window.since) * grid.cells // grid.window.nanos
 
 
 def pooled_rows(grid: CoreGrid, most: int) -> list[CoreRow]:
-    """At most so many rows: neighbouring cores share one where there are more cores, and its maximum is kept."""
+    """At most `most` rows: when there are more cores, neighbouring cores share a row, which shows their maximum."""
     size = max(1, -(-len(grid.cpus) // max(1, most)))
     rows, all_ranks = [], _ranks(grid)
     for start in range(0, len(grid.cpus), size):

@@ -1,4 +1,4 @@
-"""The recorder's cost by source: what each took, and why where it is more than a source should take."""
+"""The recorder's CPU cost by source, with an explanation for each source that costs more than it should."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,10 +8,10 @@ from exhume.model.text import percent
 from exhume.present.terminal.console import hung, table
 from exhume.store.read.recording import CostOfSource
 
-# A source that takes more of a core than this, in percent, is shown with the reason.
+# A source that uses more of a core than this, in percent, is shown with an explanation.
 EXPLAINED_PERCENT = 0.1
 
-# By source: what its cost grows with.
+# What the cost of each source grows with.
 _REASONS = {
     "stacks": "decodes every stack sample, fork, exec and mapping of the second: grows with the sampling rate, the "
     "cores and the processes that start",
@@ -48,12 +48,12 @@ _REASONS = {
 
 
 def reason_of(cost: CostOfSource) -> str | None:
-    """Why a source takes as much as it does; None where it takes little."""
+    """Why a source costs as much as it does; None if it costs little."""
     return _REASONS.get(cost.source) if cost.cpu_percent > EXPLAINED_PERCENT else None
 
 
 def cost_lines(costs: Sequence[CostOfSource], width: int) -> Iterator[Text]:
-    """The table of all sources, then the reasons of those that take most."""
+    """The table of all sources, then explanations for the most expensive ones."""
     if not costs:
         yield Text("no cost by source: it is recorded every ten seconds, from version 0.2 on")
         return

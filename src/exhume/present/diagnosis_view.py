@@ -1,4 +1,4 @@
-"""The views of a diagnosis and of a checkup: texts that the terminal, the page and the JSON share, and their JSON."""
+"""The views of a diagnosis and of a checkup: the texts shared by terminal, page and JSON, and the JSON itself."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from exhume.present.events_view import visible
 from exhume.present.serializer import Shape, Shapes, to_json
 
 ROLE_LABELS = {role: role.value.replace("_", " ") for role in Role}
-# The lowest number of each label.
+# The lower bound of each confidence label.
 _CONFIDENCES = ((0.9, "almost certain"), (0.75, "likely"), (0.5, "plausible"), (0.0, "possible"))
 _VERDICTS = {
     Verdict.STARVED: "work was starved",
@@ -48,15 +48,15 @@ _OF_VERDICT = {Verdict.STARVED: Level.BAD, Verdict.DEGRADED: Level.LOOK}
 FUNCTIONS_WIDTH = 40
 LONGEST_QUOTE = 160
 LONG_NS = 2 * NANOS
-# Less is not worth a table.
+# Shorter waits are not worth a table.
 LEAST_WAITING_S = 0.1
 
 
 def verdict_text(diagnosis: Diagnosis) -> str:
-    """The answer in a sentence."""
+    """The verdict in a sentence."""
     severe = [finding for finding in diagnosis.findings if finding.severity is not Severity.INFO]
     if severe and severe[0].scope is Scope.WORKLOAD:
-        # The verdict is on the node: what no finding explains is not the workload's doing.
+        # The verdict is about the node: time that no finding explains is not necessarily caused by the workload.
         return f"{_VERDICTS[diagnosis.verdict]}{_unexplained(diagnosis)}; {visible(severe[0].summary)}"
     if severe:
         return visible(severe[0].summary)
@@ -75,12 +75,12 @@ def remedy_cost_text(remedy: Remedy) -> str:
 
 
 def confidence_text(confidence: float) -> str:
-    """What a confidence is called: `almost certain`."""
+    """The label of a confidence: `almost certain`."""
     return next(word for least, word in _CONFIDENCES if confidence >= least)
 
 
 def span_text(window: Window, zone: tzinfo | None) -> str:
-    """`2026-03-01 03:14:07 – 03:14:13 UTC`; the day is repeated where it is another."""
+    """A time span as text: `2026-03-01 03:14:07 – 03:14:13 UTC`; the end has a date only if it is on another day."""
     if window.empty:
         return "none"
     write = format_clock if window.nanos >= LONG_NS else clock_text
@@ -91,15 +91,15 @@ def span_text(window: Window, zone: tzinfo | None) -> str:
 
 
 def clock_text(moment: int, zone: tzinfo | None) -> str:
-    """A time of day, to the millisecond where it isn't a whole second."""
+    """A time of day, with milliseconds unless it is a whole second."""
     return format_clock(moment, zone, digits=3 if moment % NANOS >= NANOS // 1000 else 0)
 
 
 def focus_text(diagnosis: Diagnosis, zone: tzinfo | None) -> str:
-    """Which part of the requested window the findings are about, and the baseline that it was compared with."""
+    """The part of the requested window that the findings are about, and the baseline it was compared with."""
     window, focus, baseline = (Window(*each) for each in (diagnosis.window, diagnosis.focus, diagnosis.baseline))
     text = span_text(focus, zone)
-    # Durations are not broken at the end of a line.
+    # No-break spaces keep a duration on one line.
     lengths = [duration(each.nanos).replace(" ", "\u00a0") for each in (focus, window, baseline)]
     if focus != window:
         text += f" ({lengths[0]} that stand out of {lengths[1]})"
@@ -117,7 +117,7 @@ def failure_text(failure: JobFailure, zone: tzinfo | None) -> str:
 
 
 def time_lines(accounting: Accounting) -> list[tuple[str, str, Sequence[TimeRow]]]:
-    """The tables of where the time went, a line for each breakdown: what is broken down, how, and its rows."""
+    """The tables of where the time went, one line per breakdown: its subject, its kind, and its rows."""
     cpu, waiting = accounting.cpu, accounting.waiting
     lines = [
         (f"{cpu.total_s:,.1f} core-seconds", "", cpu.by_state),
@@ -135,13 +135,13 @@ def time_lines(accounting: Accounting) -> list[tuple[str, str, Sequence[TimeRow]
 
 
 def time_text(row: TimeRow) -> str:
-    """One row in a few characters: `user 65%`."""
+    """One row of a breakdown, in a few characters: `user 65%`."""
     name = row.id if row.kind is TimeKind.CAUSE else row.name
     return f"{visible(name)} {percent(row.share, 0) if row.share >= 0.005 else '<1%'}"
 
 
 def value_text(evidence: Evidence) -> str:
-    """A value with its unit, as people read it."""
+    """A value with its unit, formatted for people."""
     value, unit = evidence.value, evidence.unit
     if isinstance(value, str):
         return f"“{shortened(visible(value), LONGEST_QUOTE)}”"
@@ -158,7 +158,7 @@ def value_text(evidence: Evidence) -> str:
 
 
 def where_text(evidence: Evidence, zone: tzinfo | None) -> str:
-    """Where a value is to be found: column, how it is taken together, core, what else narrows the rows, times."""
+    """Where to find a value: column, aggregation, core, any other row filters, times."""
     taken = {
         "share": "share of the core's time" if evidence.cpu is not None else "share of all cores' time",
         "count": "number of rows",
@@ -167,7 +167,7 @@ def where_text(evidence: Evidence, zone: tzinfo | None) -> str:
 
 
 def evidence_parts(evidence: Evidence, zone: tzinfo | None, *, quoted: str = "") -> list[str]:
-    """One piece of evidence, in parts that belong on a line. A text that `quoted` has already is not repeated."""
+    """One piece of evidence, in parts that belong on a line. Text that is already in `quoted` is not repeated."""
     how, value, column = evidence.how, evidence.value, f"{evidence.table}.{evidence.column}"
     single = how in ("first", "last") and isinstance(value, str)
     subjects = {"share": evidence.table, "count": f"{evidence.table}, rows:"}
@@ -180,7 +180,7 @@ def evidence_parts(evidence: Evidence, zone: tzinfo | None, *, quoted: str = "")
 def _narrowed(evidence: Evidence) -> list[str]:
     said = []
     if evidence.functions:
-        # As many as are read at a glance, at least one.
+        # Only as many function names as can be read at a glance, but at least one.
         lengths = accumulate(map(len, evidence.functions))
         shown = max(1, sum(length <= FUNCTIONS_WIDTH for length in lengths))
         more = len(evidence.functions) - shown
@@ -191,24 +191,24 @@ def _narrowed(evidence: Evidence) -> list[str]:
 
 
 def _times(evidence: Evidence, zone: tzinfo | None, *, rounded: bool = False) -> str:
-    """From when to when. A glance needs no milliseconds of a long stretch; `where` has them."""
+    """The time range of a value. Long ranges are shown without milliseconds; `where` has the exact times."""
     since, until = evidence.since, evidence.until
     if rounded and until - since >= LONG_NS:
         return f"{format_clock(since, zone)}–{format_clock(until, zone)}"
-    # A row is named by the nanosecond in which it begins.
+    # A single row is identified by the nanosecond at which it begins.
     if until - since <= NANOS // 1000:
         return f"at {clock_text(since, zone)}"
     return f"{clock_text(since, zone)}–{clock_text(until, zone)}"
 
 
 def shortened(text: str, width: int) -> str:
-    """A text on one line of at most so many characters."""
+    """A text on one line, cut to `most` characters."""
     return text if len(text) <= width else text[: max(1, width - 1)].rstrip() + "…"
 
 
 def diagnosis_json(diagnosis: Diagnosis, zone: tzinfo | None, *, millis: bool = False) -> dict[str, Any]:
-    """The documented shape of `exhume diagnose --json`. With `millis`, as the page and the HTML report have it: every
-    time is there as milliseconds too."""
+    """The documented shape of `exhume diagnose --json`. With `millis`, as the page and the HTML report need it, every
+    time is also given in milliseconds."""
     found: dict[str, Any] = to_json(diagnosis, zone, _SHAPES, millis=millis)
     return {"version": DIAGNOSIS_VERSION, **found}
 
@@ -254,7 +254,7 @@ _SHAPES: Shapes = {
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """What a doctor found. `looked_s` is how long it sampled; `missing` are the unavailable sources."""
+    """The result of `exhume doctor`. `looked_s` is how long it sampled; `missing` are the unavailable sources."""
 
     node: str
     looked_s: float
@@ -264,7 +264,7 @@ class Checkup:
 
     @property
     def level(self) -> Level:
-        """The most severe level; a check that could not run doesn't make a node unhealthy."""
+        """The most severe level of all checks; a check that could not run does not make a node unhealthy."""
         levels: list[Level] = [check.level for check in self.checks if check.level is not Level.UNSEEN]
         levels += [_OF_SEVERITY[finding.severity] for finding in self.diagnosis.findings]
         levels.append(_OF_VERDICT.get(self.diagnosis.verdict, Level.WELL))

@@ -1,4 +1,4 @@
-"""The views of events and of incidents (marks that belong together, with the best finding for each)."""
+"""The views of events and of incidents (marks that belong together, each with its best finding)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ _SHAPES: Shapes = {
 
 
 def event_json(event: EventView, zone: tzinfo | None) -> dict[str, Any]:
-    """One event. `time` is wall time, `monotonic_ns` the recording's clock, `kernel_us` the timestamp of
-    the kernel log; what does not apply is null."""
+    """One event as JSON. `time` is wall time, `monotonic_ns` the recording's clock, `kernel_us` the timestamp of the
+    kernel log; fields that do not apply are null."""
     found: dict[str, Any] = to_json(event, zone, _SHAPES)
     return found
 
@@ -31,13 +31,13 @@ def events_json(events: Sequence[EventView], node: str, zone: tzinfo | None) -> 
 
 
 def visible(text: str) -> str:
-    """Escape control characters: log lines are untrusted, and could drive the terminal. No-break spaces stay."""
+    """Escape control characters: log lines are untrusted and could control the terminal. No-break spaces are kept."""
     return "".join(each if each.isprintable() or each == "\u00a0" else f"\\x{ord(each):02x}" for each in text)
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A moment and its diagnosis; None where it was left out."""
+    """A moment and its diagnosis; None if the diagnosis was skipped."""
 
     moment: Moment
     diagnosis: Diagnosis | None = None

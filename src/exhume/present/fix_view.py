@@ -1,4 +1,4 @@
-"""Plans, outcomes and states of fixes, as JSON and as lines of text."""
+"""Views of fixes: plans, outcomes and states, as JSON and as lines of text."""
 
 import shlex
 import textwrap
@@ -14,7 +14,7 @@ from exhume.remedy.ledger import Entry, Fix, FixState, SavedPlan, Shelf
 VERSION = 2
 _SHOWN, _ALL_SHOWN = 3, 12
 _ZOMBIES = "zombies"
-# Narrower lines can't be read.
+# Narrower text is unreadable.
 _NARROWEST = 40
 _NEXT = {
     FixState.UNFINISHED: "exhume fix apply{where}, or exhume fix rollback {id}{where}",
@@ -55,29 +55,29 @@ _SHAPES: Shapes = {
 
 
 def plan_json(saved: SavedPlan) -> dict[str, Any]:
-    """What `exhume fix plan --json` prints."""
+    """The JSON of `exhume fix plan --json`."""
     made = {"version": VERSION, "node": saved.node, "id": saved.id, "made_at": _moment(saved.made_at)}
     return {**made, **to_json(saved.plan, UTC, _SHAPES)}
 
 
 def fix_json(fix: Fix) -> dict[str, Any]:
-    """What `exhume fix apply --json` and `exhume fix rollback --json` print."""
+    """The JSON of `exhume fix apply --json` and `exhume fix rollback --json`."""
     return {"version": VERSION, **to_json(fix, UTC, _SHAPES)}
 
 
 def list_json(shelf: Shelf) -> dict[str, Any]:
-    """What `exhume fix list --json` prints."""
+    """The JSON of `exhume fix list --json`."""
     return {"version": VERSION, **to_json(shelf, UTC, _SHAPES)}
 
 
 def plan_command(target: str) -> str:
-    """What plans for it, by its name."""
+    """The command that plans the fix, by its name."""
     return f"exhume fix plan {shlex.quote(target)}"
 
 
 def plan_lines(plan: Plan, width: int | None = None) -> Iterator[str]:
-    """A plan in lines of that width (None: unbroken, without a terminal). A step with parts is shown by its parts; a
-    command or a path is never broken, so that it can be copied."""
+    """The plan as lines of the given width (None: unwrapped, when there is no terminal). A step with parts is shown as
+    its parts; commands and paths are never broken, so that they can be copied."""
     yield from _wrapped(plan.summary, width, "", "")
     steps = [part for step in plan.steps for part in step.parts or (step,)]
     for number, step in enumerate(steps, 1):
@@ -112,7 +112,7 @@ def plan_lines(plan: Plan, width: int | None = None) -> Iterator[str]:
 
 
 def _lines_of(step: Step, *, frees: bool) -> Iterator[str]:
-    """The lines about a step, without its files and commands."""
+    """The lines that describe a step, without its files and commands."""
     yield f"why: {step.why}"
     if step.effects:
         stay = [effect.measure.value for effect in step.effects if effect.expected == "stay"]
@@ -137,7 +137,7 @@ def _lines_of(step: Step, *, frees: bool) -> Iterator[str]:
 
 
 def format_cost(step: Step) -> str:
-    """What a step may cost, and that it is a spike."""
+    """The expected cost of a step; one that causes a CPU spike is labelled as such."""
     if not step.automatic:
         return "a person's time"
     if step.cpu_seconds < 0.1:
@@ -148,7 +148,7 @@ def format_cost(step: Step) -> str:
 
 
 def outcome_line(outcome: Outcome) -> str:
-    """What came of a step."""
+    """The outcome of a step."""
     step, freed = outcome.step, outcome.freed
     if outcome.status in (Status.DONE, Status.TIMED_OUT, Status.FAILED) or outcome.seconds:
         where = "" if outcome.core is None else f" on core {outcome.core}"
@@ -160,7 +160,7 @@ def outcome_line(outcome: Outcome) -> str:
 
 
 def _wrapped(text: str, width: int | None, first: str = "   ", then: str = "     ") -> list[str]:
-    """A text in lines; a word that is longer than a line stays whole."""
+    """A text wrapped into lines; a word that is longer than a line is kept whole."""
     if width is None:
         return [f"{first}{text}"]
     wrapper = textwrap.TextWrapper(max(_NARROWEST, width), first, then, break_long_words=False, break_on_hyphens=False)
@@ -168,7 +168,7 @@ def _wrapped(text: str, width: int | None, first: str = "   ", then: str = "    
 
 
 def fix_lines(fix: Fix, where: str = "") -> Iterator[str]:
-    """What was done, step by step; `where` is what a next command needs to find it."""
+    """What was done, step by step; `where` holds the options that the next command needs to find the fix."""
     yield f"fix {fix.id}: {fix.state.value}"
     yield f"  {fix.summary}"
     for entry in fix.entries:
@@ -179,7 +179,7 @@ def fix_lines(fix: Fix, where: str = "") -> Iterator[str]:
 
 
 def list_lines(shelf: Shelf, where: str = "") -> Iterator[str]:
-    """One after the other; those that can't be read come last."""
+    """The fixes, one after the other; unreadable ones come last."""
     if not shelf.fixes and not shelf.unreadable:
         yield "No fix was made here."
     for fix in shelf.fixes:

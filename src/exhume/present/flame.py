@@ -1,4 +1,4 @@
-"""A flame graph as one SVG file without scripts, and the texts that all its forms share: caption, names, CPU times."""
+"""A flame graph as one SVG file without scripts, and the texts shared by all forms: caption, names, CPU times."""
 
 import re
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from exhume.present.palette import BY_NAME, GREW, SHRANK, UNCHANGED, blend
 from exhume.store.read.flame_tree import COMM_KIND, NODE_STATES, ROOT_KIND, FlameTree, Floats, Ints
 
 WIDTH, MARGIN, ROW, HEADER, FOOTER = 1200, 10, 17, 78, 28
-CHARACTER = 6.65  # advance of the 11 px monospace face
-# Thinner than this can't be seen nor hit; the file says how many were left out.
+CHARACTER = 6.65  # advance width of the 11 px monospace font
+# Thinner frames can be neither seen nor clicked; the file states how many were left out.
 THINNEST = 0.1
 SHADES = {name: BY_NAME[name].hue for name in ("system", "softirq", "user")}
-GROUND = "#b9bcc0"  # the whole and the processes, which are neither kernel nor user code
+GROUND = "#b9bcc0"  # the root and the process frames, which are neither kernel nor user code
 STYLE = """
 .page { fill: #ffffff; }
 text { fill: #16181d; }
@@ -31,7 +31,7 @@ text { fill: #16181d; }
   .quiet { fill: #a3aab5; }
 }
 """
-# Characters that XML 1.0 does not allow at all, not even as references.
+# Characters that XML 1.0 forbids, even as character references.
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -53,7 +53,7 @@ class FlameCaption:
 
 
 def cpu_time(weight_us: int) -> str:
-    """CPU time in the unit that suits it."""
+    """CPU time in a suitable unit."""
     if weight_us < 10_000:
         return f"{weight_us:,} us CPU"
     if weight_us < 10_000_000:
@@ -62,12 +62,12 @@ def cpu_time(weight_us: int) -> str:
 
 
 def shown_name(raw: str) -> str:
-    """A name on one line, whatever is in it."""
+    """A name on one line, with whitespace collapsed."""
     return " ".join(raw.split()) or "(no name)"
 
 
 def largest_changes(tree: FlameTree, most: int = 3) -> list[str]:
-    """The functions whose own time changed most, as text; nothing without a baseline."""
+    """The functions whose own time changed most, as text; empty without a baseline."""
     if not tree.differential:
         return []
     now, before = _own_shares(tree, tree.self_weight), _own_shares(tree, tree.self_base_weight)
@@ -88,7 +88,7 @@ def _own_shares(tree: FlameTree, own: Ints) -> Floats:
 
 
 def render_svg(tree: FlameTree, caption: FlameCaption, *, up: bool = False) -> str:
-    """The picture of a tree: the root at the top, or at the bottom."""
+    """Render a tree as SVG, with the root at the top or at the bottom."""
     inner = WIDTH - 2 * MARGIN
     place = f'x="{WIDTH // 2}" y="{HEADER + ROW * 2}" text-anchor="middle"'
     nothing = [f'<text class="strong" {place}>no samples in this window</text>'] if tree.empty else []
@@ -129,11 +129,12 @@ def _header(tree: FlameTree, caption: FlameCaption) -> Iterator[str]:
 
 
 def _frames(tree: FlameTree, drawn: Ints, inner: int, rows: int | None) -> Iterator[str]:
-    """The frames of so many rows from the bottom up, or from the top down where that is None."""
+    """The frames as SVG: bottom-up over `rows` rows, or top-down if `rows` is None."""
 
     @cache
     def texts(label: int) -> tuple[str, str, str]:
-        """What a label is called; the same and where it is, as XML. Thousands of frames have the same."""
+        """The short name of a label, its full title as XML, and its location as XML; cached, as thousands of frames
+        share them."""
         name, module, kind = (column[label] for column in (tree.labels.names, tree.labels.modules, tree.labels.kinds))
         where = "" if kind in (ROOT_KIND, COMM_KIND) else f"{shown_name(module or kind)}, "
         return shown_name(name), text(shown_name(name)), text(where)
@@ -158,12 +159,12 @@ def _frames(tree: FlameTree, drawn: Ints, inner: int, rows: int | None) -> Itera
 
 
 def text(raw: str) -> str:
-    """Any string as XML text or attribute value."""
+    """A string escaped for XML text or an attribute value; forbidden characters are replaced."""
     return escape(_FORBIDDEN.sub("\ufffd", raw), quote=True)
 
 
 def fills(tree: FlameTree, nodes: Ints) -> list[str]:
-    """The colours of nodes: by state, or by how much each grew or shrank when there is a baseline."""
+    """The fill colours of nodes: by state, or by growth and shrinkage if there is a baseline."""
     if tree.differential:
         largest = max(float(np.abs(tree.delta).max()), 1e-9)
         # The square root keeps small changes visible next to a large one.
@@ -179,5 +180,5 @@ def fills(tree: FlameTree, nodes: Ints) -> list[str]:
 
 @cache
 def _shade(state: int, variant: int) -> str:
-    """The state's hue, a little lighter or darker by label, so that neighbours differ."""
+    """The state's hue, slightly lighter or darker by label, so that neighbouring frames differ."""
     return blend(SHADES.get(NODE_STATES[state], GROUND), "#ffffff", 0.18 + variant * 0.055)

@@ -1,5 +1,5 @@
-"""The view of a fleet report: its sentences and tables, the same for the terminal and the page, and
-`exhume fleet report --json`."""
+"""The view of a fleet report: sentences and tables shared by the terminal and the page, and `exhume fleet report
+--json`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from exhume.model.times import format_moment
 from exhume.present.serializer import to_json
 
 REPORT_VERSION = 1
-# Attributes whose breakdown is always shown, where they differ.
+# Attributes whose breakdown is always shown if their values differ between nodes.
 SHOWN = ("zone", "image", "kernel", "instance_type", "pool", "nic.driver")
 _SHOWN_VALUES, _SHOWN_NODES, _SHOWN_SEPARATORS = 4, 5, 5
-# What a forecast is about, in words.
+# The event that a forecast predicts, as text.
 _AHEAD = {"stall": "a core stalls", "nic-timeout": "the NIC is reset", "soft-lockup": "a soft lockup is logged"}
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the report: sentences, and maybe a table (its header first) with columns aligned to the right."""
+    """A section of the report: sentences, and optionally a table (header first) with some columns aligned right."""
 
     title: str
     sentences: tuple[str, ...] = ()
@@ -42,8 +42,8 @@ def report_json(report: FleetReport, zone: tzinfo | None) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity: a bound that does not exist is null. Sums differ in their last digits with the order of
-    their parts; six digits are what they are worth."""
+    """A number that JSON can represent: an infinite bound becomes null. Rounded to six digits, because the last digits
+    of a sum depend on the order of summation."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if abs(value) < float("inf") else None
     if isinstance(value, dict):
@@ -52,8 +52,8 @@ def _finite(value: Any) -> Any:
 
 
 def verdict(report: FleetReport) -> str:
-    """In a word: separated (an attribute sets sick nodes apart), clustered (nothing does, and they come in clusters),
-    scattered (nothing does), at-risk, or healthy."""
+    """The verdict in a word: separated (an attribute sets sick nodes apart), clustered (no attribute does, and sick
+    nodes come in clusters), scattered (no attribute does), at-risk, or healthy."""
     if report.separators:
         return "separated"
     if report.sick:
@@ -85,7 +85,7 @@ def conditions_text(conditions: Sequence[Condition]) -> str:
 
 
 def parts(report: FleetReport, zone: tzinfo | None, by: Sequence[str] = ()) -> Iterator[Part]:
-    """The whole report, in the order in which it is read; `by` are attributes to break down, too."""
+    """The whole report in reading order; `by` are additional attributes to break down."""
     if report.common is not None:
         yield Part("what it is", tuple(_common(report.common, report)))
     steps = tuple(_steps(report))
@@ -168,7 +168,7 @@ def _clusters(report: FleetReport) -> Iterator[str]:
 
 
 def _risk_text(separator: Separator, have: str) -> str:
-    """How many nodes are sick, or have the cause that the separator is about, with it and without it."""
+    """How many nodes are sick, or have the separator's cause, with the attribute and without it."""
     one, other = separator.sick / max(1, separator.nodes), separator.other_sick / max(1, separator.others)
     return (
         f"{_of(separator.sick, separator.nodes)} nodes {have if separator.cause else 'are sick'} ({one:.0%}), against "

@@ -1,6 +1,6 @@
-"""The colours of states and differences, with one meaning each in the heatmap, the flame graphs and the legend.
+"""The colours of states and differences, each with one meaning in the heatmap, the flame graphs and the legend.
 
-The hues are those of Okabe and Ito, which stay apart for the common kinds of colour blindness.
+The hues are those of Okabe and Ito, which remain distinguishable with the common kinds of colour blindness.
 """
 
 from collections.abc import Callable
@@ -13,8 +13,8 @@ RED, ORANGE, BLUE, GREEN, GREY = "#d55e00", "#e69f00", "#56b4e9", "#009e73", "#7
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A state of a core: its hue, the letter that stands for it without colours, what it means, and its shades, the
-    weakest first, on a terminal of 256 colours."""
+    """A state of a core: its hue, the letter that represents it without colours, its meaning, and its shades on a
+    256-colour terminal, the weakest first."""
 
     name: str
     hue: str
@@ -31,11 +31,11 @@ STATES: tuple[State, ...] = (
     State("iowait", GREEN, "o", "idle, with I/O outstanding", ("#005f5f", "#00875f", "#00af5f", "#00af87")),
     State("wait", ORANGE, "w", "tasks that waited for the core", ("#875f00", "#af8700", "#d78700", "#ffaf00")),
 )
-# Hard and soft interrupts have one colour: both take the core from the running program.
+# Hard and soft interrupts share a colour: both take the core from the running program.
 BY_NAME = {state.name: state for state in STATES} | {"irq": STATES[1]}
 NIGHT = "#1b1d22"  # an idle core
 
-# Without colours a state is its letter: small below half of the time, a capital from there on, a blank when idle.
+# Without colours a state is its letter: lower case below half of the time, upper case from there on, blank when idle.
 IDLE_PERMILLE, CAPITAL_PERMILLE = 20, 500
 CAPITALS = "capitals from 50%"
 LETTERS = "  ".join(f"{state.letter} {state.name}" for state in STATES[:4]) + f"  {CAPITALS}"
@@ -50,30 +50,31 @@ def state_letter(state: str, permille: int) -> str:
 
 
 def state_rank(state: str, permille: int) -> float:
-    """How bad a share of a state is: of several cores that share a cell, the worst one is shown."""
+    """How bad a share of a state is, for choosing the core to show when several share a cell."""
     return permille * STATE_WEIGHTS.get(state, 1.0)
 
 
-# A difference: orange grew, blue shrank; a pair that colour blindness leaves distinct.
+# Differences: orange for growth, blue for shrinkage, a pair that is safe for colour blindness.
 GREW, SHRANK, UNCHANGED = RED, "#0072b2", "#d8d8d4"
 
 
 def blend(start: str, end: str, amount: float) -> str:
-    """The colour that lies `amount` (0 to 1) of the way between two."""
+    """Mix two colours; `amount` (0 to 1) is the share of the second."""
     share = min(max(amount, 0.0), 1.0)
     channels = zip(bytes.fromhex(start[1:]), bytes.fromhex(end[1:]), strict=True)
     return "#" + bytes(round(a + (b - a) * share) for a, b in channels).hex()
 
 
 def state_colour(state: str, permille: int) -> str:
-    """The colour of a cell on a dark ground. The power lifts small shares out of the dark; below two percent a core
+    """The colour of a cell on a dark background. The exponent keeps small shares visible; below two percent a core
     counts as idle."""
     share = min(permille, 1000) / 1000
     return NIGHT if permille < IDLE_PERMILLE else blend(NIGHT, BY_NAME[state].hue, share**0.8)
 
 
 def state_shade(state: str, permille: int) -> str:
-    """The same for a terminal of 256 colours, whose nearest colours to these blends have other hues."""
+    """The colour of a cell on a 256-colour terminal, whose nearest matches to the blended colours would have other
+    hues."""
     if permille < IDLE_PERMILLE:
         return NIGHT
     shades = BY_NAME[state].shades
@@ -81,5 +82,5 @@ def state_shade(state: str, permille: int) -> str:
 
 
 def cell_colour(colours: str | None) -> Callable[[str, int], str]:
-    """The colour of a cell by state and permille, for the colour system (as rich names it) of a terminal."""
+    """The colour of a cell by state and permille, for a terminal's colour system (rich's name)."""
     return state_shade if colours == "256" else state_colour

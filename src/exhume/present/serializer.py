@@ -1,4 +1,4 @@
-"""JSON of the shared types, by one rule: fields by their names, times as RFC 3339, enums by their value."""
+"""JSON of the shared types by one rule: fields by name, times as RFC 3339, enums by value."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -14,8 +14,8 @@ from exhume.model.times import format_moment
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How the JSON of a type differs from its fields. `add` returns further keys, or other values for keys that are
-    there; its values are converted by the same rule."""
+    """How the JSON of a type differs from its fields. `add` returns additional keys or replacements for existing ones;
+    its values are converted by the same rule."""
 
     omit: Collection[str] = ()
     rename: Mapping[str, str] = field(default_factory=dict)
@@ -27,7 +27,7 @@ _PLAIN = Shape()
 
 
 def to_json(value: Any, zone: tzinfo | None, shapes: Shapes | None = None, *, millis: bool = False) -> Any:
-    """Any value as JSON. With `millis`, each time is there a second time, as `<name>_ms`."""
+    """Any value as JSON. With `millis`, each time is repeated in milliseconds as `<name>_ms`."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     if isinstance(value, Enum):
@@ -59,7 +59,7 @@ def to_json(value: Any, zone: tzinfo | None, shapes: Shapes | None = None, *, mi
 
 @cache
 def _fields(cls: type) -> tuple[tuple[str, bool], ...]:
-    """The fields of a dataclass, and which of them hold wall times."""
+    """The fields of a dataclass, and which of them are wall times."""
     hints = get_type_hints(cls, include_extras=True)
     return tuple((each.name, _is_wall(hints[each.name])) for each in fields(cls))
 

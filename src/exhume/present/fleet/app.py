@@ -1,4 +1,4 @@
-"""The application of the fleet page: endpoints over one lake, the pages of incidents, and the page's files."""
+"""The ASGI application of the fleet page: endpoints over one lake, the pages of incidents, and static files."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -75,7 +75,7 @@ ENDPOINTS = (
 
 
 class FleetApi(EndpointApi):
-    """The endpoints that the server answers itself."""
+    """The endpoints that the server process answers itself."""
 
     def __init__(self, pool: JobPool, lake: Path | str) -> None:
         super().__init__(pool)
@@ -86,7 +86,7 @@ class FleetApi(EndpointApi):
 
 
 def create_app(lake: Path | str, rules: Rules, static: Path = STATIC, pool: JobPool | None = None) -> Starlette:
-    """The application for one lake; its jobs run in a thread unless there is a pool."""
+    """Create the application for one lake; its jobs run in a thread if no pool is given."""
     api = FleetApi(pool or ThreadPool(lake, PACKAGE), lake)
     pages = IncidentPages(api.pool, PageFiles(static))
 

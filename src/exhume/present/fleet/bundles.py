@@ -1,7 +1,7 @@
-"""The pages of incidents: the recording's page over the bundle that a node sent, at /node/NODE/incident/ID/.
+"""The pages of incidents: the recording page over the bundle that a node sent, at /node/NODE/incident/ID/.
 
-A bundle is unpacked when its page is first opened. Some stay open; the one that was not looked at for longest is closed
-and removed first.
+A bundle is unpacked when its page is first opened. A limited number stay open; the least recently used is closed and
+removed first.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ MAX_OPEN = 8
 
 
 class BundlePool(JobPool):
-    """Jobs over the recording of one bundle, run by the fleet's workers."""
+    """A job pool for one bundle's recording, backed by the fleet's workers."""
 
     def __init__(self, pool: JobPool, directory: Path) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class BundlePool(JobPool):
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """The page of a bundle."""
+    """The opened page of a bundle."""
 
     unpacked: Unpacked
     api: Api
@@ -69,17 +69,17 @@ class _Opened:
 
 
 class IncidentPages:
-    """ASGI application of all pages of incidents."""
+    """ASGI application that serves the pages of all incidents."""
 
     def __init__(self, pool: JobPool, files: PageFiles) -> None:
         self._pool = pool
         self._files = files
         self._opened: OrderedDict[tuple[str, str], _Opened] = OrderedDict()
-        #: Two requests for a page that is not open yet open it once.
+        #: Ensures that concurrent requests for a page that is not open yet open it once.
         self._opening: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def redirect(self, request: Request) -> Response:
-        """Addresses in the page are relative: they need the slash."""
+        """Redirect to the address with a trailing slash, which the page's relative links need."""
         return RedirectResponse(f"{quote(request.path_params['incident'], safe='')}/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,7 +105,7 @@ class IncidentPages:
             opened.api.status.stop()
 
     async def close(self) -> None:
-        """Remove everything that was unpacked."""
+        """Remove all unpacked bundles."""
         while self._opened:
             await self._opened.popitem()[1].close()
 

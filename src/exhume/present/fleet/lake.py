@@ -1,8 +1,9 @@
-"""The lake that a worker serves: its partitions and files, what was read of them in bounded caches, and the files that
-could not be read.
+"""The lake as a worker sees it: partitions and files, bounded caches of what was read, and the files that could not be
+read.
 
-A partition is identified by the names and sizes of its files. Files never change: a partition grows by new ones, or is
-compacted, which replaces them. So what was read of a partition stays right, and of a grown one only new files are read.
+A partition is identified by the names and sizes of its files. Files are immutable: a partition grows by new files, or
+is compacted, which replaces them. So cached data of an unchanged partition stays valid, and of a grown partition only
+the new files are read.
 """
 
 import re
@@ -29,14 +30,14 @@ from exhume.store.read.progress import track
 
 HOUR_MS = 3_600_000
 MAX_BYTES = 64 << 20
-# Recordings of bundles that stay open in a worker.
+# Recordings of bundles that a worker keeps open.
 _MAX_RECORDINGS = 4
-# Compaction removes files while they are read: the partition is listed again, this often.
+# Compaction can remove files while they are read. Then the partition is listed again, up to this many times.
 _ATTEMPTS = 3
 _MAX_REASON = 200
 _PARTITION = re.compile(r"date=(\d{4}-\d{2}-\d{2})(?:/hour=(\d{2}))?$")
 _TEXT = ["node", "key", "value", "cause", "severity", "function", "process", "culprit", "leaker"]
-#: A key that every node with an inventory has: by it a node is known that sends no summaries.
+#: A key that every node with an inventory has; it reveals nodes that send no summaries.
 ROSTER_KEY = "kernel"
 
 Floats = npt.NDArray[np.float32]
@@ -46,12 +47,12 @@ _Value = TypeVar("_Value")
 
 
 class _Gone(Exception):
-    """A file that was listed is there no more."""
+    """A listed file no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The files of a directory."""
+    """The files of a partition's directory."""
 
     path: str
     files: tuple[tuple[str, int], ...]
@@ -59,7 +60,7 @@ class Partition:
 
 @dataclass(slots=True)
 class Hour:
-    """Minute summaries of an hour as one value per node and measure; NaN where there is none."""
+    """An hour of minute summaries, reduced to one value per node and measure; NaN where there is none."""
 
     files: tuple[tuple[str, int], ...] = ()
     places: dict[str, int] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class Hour:
         return 150 * len(self.places) + sum(array.nbytes for array in self.values.values())
 
     def add(self, tables: Iterable[pa.Table], measures: Sequence[str]) -> None:
-        """Take in the rows of files."""
+        """Add the rows of files."""
         codes: list[Codes] = []
         columns: dict[str, list[Floats]] = {name: [] for name in measures}
         for table in tables:
@@ -97,8 +98,8 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """The changes of one attribute in a day, in order of time: indices into `nodes`, microseconds, and indices into
-    `values` (-1: the attribute is gone)."""
+    """The changes of one attribute in a day, in time order: indices into `nodes`, times in microseconds, and indices
+    into `values` (-1: the attribute was removed)."""
 
     nodes: list[str]
     values: list[str]
@@ -108,7 +109,7 @@ class KeyRows:
 
     @property
     def nbytes(self) -> int:
-        # The list of nodes is the same for all keys of a day.
+        # `nodes` is not counted: all keys of a day share the same list.
         return 500 + 150 * len(self.values) + self.node.nbytes + self.at.nbytes + self.value.nbytes
 
 
@@ -116,7 +117,7 @@ class LakeHandle:
     """One worker's view of a lake."""
 
     def __init__(self, lake: Path | str, endpoint: str | None = None) -> None:
-        """`endpoint` is that of an object store that is not the vendor's. Raises NoData, UsageError, LakeError."""
+        """Open the lake. `endpoint` is a custom object-store endpoint. Raises NoData, UsageError, LakeError."""
         self.lake = lake
         self._files: fs.FileSystem = Lake.open(str(lake), endpoint, make=False).subtree
         self._cache: OrderedDict[tuple[str, object], tuple[object, Any]] = OrderedDict()
@@ -134,15 +135,15 @@ class LakeHandle:
         return self._recordings[directory]
 
     def damaged(self) -> list[Skipped]:
-        """The files that could not be read, as far as they were opened."""
+        """The files found to be unreadable so far."""
         return list(self._damaged.values())
 
     def note_damaged(self, files: Iterable[Skipped]) -> None:
-        """Files that other workers could not read."""
+        """Record files that other workers could not read."""
         self._damaged |= {str(each.path): each for each in files}
 
     def warm_up(self) -> None:
-        """Read what the first view shows; a lake that can't be reached now is one for the requests to report."""
+        """Read the data of the first view. An unreachable lake is ignored here; requests will report it."""
         with suppress(LakeError, NoData):
             hours = self.hours()
             if hours:
@@ -152,7 +153,7 @@ class LakeHandle:
     # Partitions.
 
     def hours(self) -> list[int]:
-        """The hours that have summaries, in order, as milliseconds."""
+        """The hours that have summaries, in order, in milliseconds."""
         found = []
         for day in self._directories("summaries"):
             for path in self._directories(day):
@@ -166,7 +167,7 @@ class LakeHandle:
         return sorted(match[1] for path in self._directories(table) if (match := _PARTITION.search(path)))
 
     def hour_or_newest(self, at: int | None) -> int:
-        """The hour of a moment; without one, the newest that has summaries. Raises NoData for an empty lake."""
+        """The hour that contains a moment; by default the newest with summaries. Raises NoData for an empty lake."""
         if at is not None:
             return at // HOUR_MS * HOUR_MS
         hours = self.hours()
@@ -185,7 +186,7 @@ class LakeHandle:
             raise LakeError(f"the lake {self.lake} can't be read: {reason}") from None
 
     def partition(self, path: str) -> Partition:
-        """The files of a partition as they are now; those that are being written have other names."""
+        """The current files of a partition, without those still being written, which have other names."""
         files = sorted(
             (info.path, info.size)
             for info in self._list(path)
@@ -196,14 +197,14 @@ class LakeHandle:
     # Rows.
 
     def hour(self, at: int, measures: Sequence[str]) -> Hour:
-        """The values of an hour, with at least these measures."""
+        """The values of an hour, with at least the given measures."""
         path = _hour_path(at)
 
         def load(partition: Partition) -> Hour:
             kept = self._kept(path, "hour") or Hour()
             if not set(kept.files) <= set(partition.files):
                 kept = Hour()
-            # A copy: what fails half-way must not be kept.
+            # Work on a copy: a read that fails half-way must not leave partial data in the cache.
             hour = Hour(kept.files, dict(kept.places), {name: values.copy() for name, values in kept.values.items()})
             new = [file for file, size in partition.files if (file, size) not in set(kept.files)]
             known = list(hour.values)
@@ -236,7 +237,7 @@ class LakeHandle:
         return self._retry(self.partition(path), load)
 
     def rows_of(self, day: str, keys: Sequence[str] | None) -> dict[str, KeyRows]:
-        """The changes of attributes in a day, by key; None: of every key."""
+        """The changes of attributes in a day, by key; None selects every key."""
         path = f"attributes/date={day}"
         partition = self.partition(path)
         if keys is not None:
@@ -255,7 +256,7 @@ class LakeHandle:
         return self._retry(partition, load)
 
     def incidents(self, day: str, columns: Sequence[str]) -> pa.Table | None:
-        """The incidents of a day, without their findings; each once."""
+        """The incidents of a day, without their findings and without duplicates."""
         path = f"incidents/date={day}"
         partition = self.partition(path)
         kept = self._fresh(partition, "incidents")
@@ -271,7 +272,7 @@ class LakeHandle:
         return self._retry(partition, load)
 
     def open(self, path: str) -> Any:
-        """A file of the lake, to be read."""
+        """Open a file of the lake for reading."""
         return self._files.open_input_file(path)
 
     # Files.
@@ -290,8 +291,8 @@ class LakeHandle:
     def _read(
         self, files: Sequence[str], columns: Sequence[str], wanted: dict[str, list[str]] | None = None
     ) -> Iterator[pa.Table]:
-        """The rows of each file, as far as it has the columns; a damaged one is named and left out. Row groups that
-        can't hold one of the `wanted` values of a column are not read."""
+        """The rows of each file, with the columns it has; a damaged file is recorded and skipped. Row groups whose
+        statistics exclude all `wanted` values of a column are not read."""
         for path in track(list(files)):
             if path in self._damaged:
                 continue
@@ -307,7 +308,7 @@ class LakeHandle:
             if table is not None:
                 yield table
 
-    # The cache: of each partition what was read, by what it is.
+    # The cache: data read from each partition, by path and query.
 
     def _kept(self, path: str, what: object) -> Any:
         found = self._cache.get((path, what))
@@ -316,7 +317,7 @@ class LakeHandle:
         return None if found is None else found[1]
 
     def _fresh(self, partition: Partition, what: object) -> Any:
-        """What was read of the same files; None where it was not."""
+        """The cached data if the partition's files are unchanged, else None."""
         found = self._cache.get((partition.path, what))
         return self._kept(partition.path, what) if found is not None and found[0] == partition.files else None
 
@@ -330,7 +331,7 @@ class LakeHandle:
 
 
 def day_of(at: int) -> str:
-    """The date (UTC) of a moment in milliseconds."""
+    """The UTC date of a moment in milliseconds."""
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d")
 
 
@@ -354,7 +355,7 @@ def _read_file(source: Any, columns: Sequence[str], wanted: dict[str, list[str]]
 
 
 def _may_hold(group: Any, wanted: dict[str, list[str]] | None) -> bool:
-    """Whether the statistics of a row group allow for one of the values."""
+    """Whether the statistics of a row group allow it to contain one of the values."""
     for i in range(group.num_columns if wanted else 0):
         column = group.column(i)
         values = (wanted or {}).get(column.path_in_schema)
@@ -365,7 +366,7 @@ def _may_hold(group: Any, wanted: dict[str, list[str]] | None) -> bool:
 
 
 def _places(column: Any, places: dict[str, int]) -> Codes:
-    """The place of each row's text, which is added where it is new. A null may have any place."""
+    """The index in `places` of each row's text; new texts are added. The index of a null is arbitrary."""
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     parts = [np.empty(0, np.int32)]
     for chunk in encoded.chunks:
@@ -376,13 +377,13 @@ def _places(column: Any, places: dict[str, int]) -> Codes:
 
 
 def micros(column: Any) -> Times:
-    """A column of times as microseconds since 1970."""
+    """A column of timestamps as microseconds since 1970."""
     times: Times = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
     return times
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The same with texts as texts: dictionaries of several files would have to be united for each use."""
+    """The table with dictionary columns decoded: dictionaries of several files must be unified for each use."""
     for i, part in enumerate(table.schema):
         if pa.types.is_dictionary(part.type):
             table = table.set_column(i, part.name, table.column(i).cast(part.type.value_type))
@@ -395,7 +396,7 @@ def _of_node(table: pa.Table, node: str) -> pa.Table:
 
 
 def _each_once(incidents: pa.Table) -> pa.Table:
-    """One row of each incident: the last that was written, unless an earlier one alone has a bundle."""
+    """One row per incident: the last one written, unless only an earlier one has a bundle."""
     bundles = incidents.column("bundle").to_pylist() if "bundle" in incidents.column_names else [None] * len(incidents)
     ids = list(zip(incidents.column("node").to_pylist(), incidents.column("id").to_pylist(), strict=True))
     last: dict[tuple[str, str], int] = {}
@@ -406,7 +407,7 @@ def _each_once(incidents: pa.Table) -> pa.Table:
 
 
 def _split_by_key(tables: Iterable[pa.Table], keys: Sequence[str] | None) -> dict[str, KeyRows]:
-    """The rows of each key, in order of time."""
+    """The rows of each key, in time order."""
     nodes: dict[str, int] = {}
     values: dict[str, int] = {}
     known: dict[str, int] = {} if keys is None else {key: i for i, key in enumerate(keys)}

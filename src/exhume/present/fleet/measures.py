@@ -1,6 +1,7 @@
-"""The measures that nodes are coloured by: columns of the minute summaries, and how an hour of them is one value.
+"""The measures that nodes are coloured by: columns of the minute summaries, and how an hour of them is reduced to one
+value.
 
-Downsampling keeps maxima; only what is counted is added up.
+Downsampling keeps maxima; only counts are summed.
 """
 
 from typing import Literal, NamedTuple
@@ -10,8 +11,8 @@ Scale = Literal["linear", "log"]
 
 
 class Measure(NamedTuple):
-    """`full` is the value of the strongest colour, the same at every hour, so that hours can be compared. `hue` is the
-    CPU state whose colour it has; without one it has the colour of text."""
+    """A measure. `full` is the value of the strongest colour, the same at every hour, so that hours can be compared.
+    `hue` is the CPU state whose colour is used; without one the text colour is used."""
 
     name: str
     title: str
@@ -22,7 +23,7 @@ class Measure(NamedTuple):
     hue: str = ""
 
 
-# In the order of the page's list; the first is shown first.
+# In the order of the page's list; the first one is the default.
 MEASURES = (
     Measure("longest_stall_s", "longest stall", "s", "max", 10.0, hue="system"),
     Measure("incidents", "incidents", "", "sum", 10.0),

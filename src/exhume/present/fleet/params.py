@@ -1,11 +1,11 @@
-"""The parameters of the fleet page's endpoints, and those of jobs over an incident's bundle."""
+"""The parameters of the fleet page's endpoints and of jobs over an incident's bundle."""
 
 from exhume.present.fleet.measures import BY_NAME
 from exhume.present.web.params import MAX_EVENTS, REQUIRED, QueryParams, Refusal, param
 
-# Node names are host names (RFC 1123), attribute keys and values what the lake allows.
+# Node names are host names (RFC 1123); attribute keys and values have the limits of the lake.
 MAX_NODE, MAX_KEY = 253, 200
-# The end of 9998: Python has no dates after the next year, and partitions have dates.
+# The end of 9998: partitions have dates, and Python's dates end with the year after that.
 LAST_MOMENT = 253_370_764_799_999
 MAX_KEYS = 64
 _NAMES = "|".join(BY_NAME)
@@ -26,7 +26,7 @@ class CellsParams(HourParams):
 
     @property
     def names(self) -> list[str]:
-        """Raises Refusal for a name that is none."""
+        """The requested measures, all by default. Raises Refusal for an unknown name."""
         asked = [name for name in (self.measures or "").split(",") if name]
         unknown = [name for name in asked if name not in BY_NAME]
         if unknown:
@@ -64,7 +64,7 @@ class HistogramParams(QueryParams):
 
 
 class BundlePathParams(QueryParams):
-    """Of the internal job that finds, and where necessary fetches, the bundle of an incident."""
+    """Parameters of the internal job that finds, and if necessary fetches, the bundle of an incident."""
 
     node: str = param(REQUIRED, high=MAX_NODE)
     incident: str = param(REQUIRED, high=MAX_KEY)
@@ -72,7 +72,7 @@ class BundlePathParams(QueryParams):
 
 
 class BundleParams(QueryParams):
-    """Of the internal jobs that read the recording of an unpacked bundle: a request of the recording's page."""
+    """Parameters of the internal jobs that read an unpacked bundle: a request to the recording page."""
 
     directory: str
     inner: QueryParams

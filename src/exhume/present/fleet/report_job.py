@@ -1,7 +1,7 @@
-"""The lake's report, computed in the background by a process of its own.
+"""The lake's report, computed in the background by a separate process.
 
-A report of a large fleet takes some seconds and gigabytes, more than an answer may: it is computed once, for all
-clients, and again when it is asked for and has become old. Meanwhile the old one is shown.
+A report of a large fleet takes seconds and gigabytes, more than a request handler may use. It is computed once for all
+clients, and again when it is requested after it has become stale. Until the new one is ready, the old one is served.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from exhume.present.fleet.schemas import FleetReportShape
 PROGRAM = "exhume.present.fleet.report_program"
 MAX_AGE_S = 900.0
 TIMEOUT_S = 600.0
-# One that failed is not tried with each request.
+# A failed report is not retried on every request.
 RETRY_S = 60.0
 _MAX_REASON = 300
 _CAP_DAC_READ_SEARCH, _CAPABILITY_VERSION_3 = 2, 0x20080522
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def without_report(state: Literal["computing", "failed"], detail: str) -> FleetReportShape:
-    """What is shown before there is a report, or in its place."""
+    """The response that stands in for a report while none is available."""
     return {
         "state": state,
         "detail": detail,
@@ -51,11 +51,12 @@ def without_report(state: Literal["computing", "failed"], detail: str) -> FleetR
 
 
 def _hand_on_reading() -> None:
-    """In the child, before its program is loaded: a server that was started as root has kept one right, to read the
-    lake. It is lost with execve(2), unless it is an ambient one (security/commoncap.c, cap_bprm_creds_from_file)."""
+    """Keep CAP_DAC_READ_SEARCH across execve. Runs in the child before exec: a server that was started as root kept
+    this one capability, to read the lake. execve(2) drops it unless it is ambient (security/commoncap.c,
+    cap_bprm_creds_from_file)."""
     libc = ctypes.CDLL(None)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    # Effective, permitted and inheritable: first the low halves of each, then the high ones.
+    # The effective, permitted and inheritable sets: first the low 32 bits of each, then the high ones.
     data = (ctypes.c_uint32 * 6)()
     kept = 1 << _CAP_DAC_READ_SEARCH
     if libc.capget(header, data) == 0 and data[1] & kept:
@@ -75,13 +76,13 @@ class ReportJob:
         self._running: asyncio.Task[None] | None = None
 
     def newest(self) -> FleetReportShape:
-        """The last report; computes a new one where it is old."""
+        """The last report; starts computing a new one if it is stale."""
         if self._running is None and time.monotonic() >= self._old_at:
             self._running = asyncio.create_task(self._compute())
         return self._shape
 
     async def close(self) -> None:
-        """End the process that computes."""
+        """Terminate the process that computes the report."""
         if self._running is not None:
             self._running.cancel()
             with suppress(asyncio.CancelledError):
@@ -94,7 +95,7 @@ class ReportJob:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env=isolated_environment(),
-            # The child runs this alone between fork and execve.
+            # The child runs only this between fork and exec.
             preexec_fn=_hand_on_reading,
         )
         try:

@@ -1,4 +1,4 @@
-"""The process that computes a lake's report for the fleet page, and prints it as the page shows it."""
+"""The program that computes a lake's report for the fleet page and prints it as the page's JSON."""
 
 import json
 import math
@@ -19,12 +19,12 @@ from exhume.present.fleet.schemas import FleetReportShape, SeparatorShape
 
 DAYS = 7
 MAX_AT_RISK, MAX_CHANGES = 50, 5
-# Answers go first.
+# Request handling has priority over the report.
 _NICE = 10
 
 
 def shape_of(found: FleetReport) -> FleetReportShape:
-    """A report as the page shows it."""
+    """The report in the shape that the page expects."""
     common, hazard = found.common, found.hazard
     return {
         "state": "ready",
@@ -83,7 +83,7 @@ def _separator(each: Separator) -> SeparatorShape:
 
 
 def _finite(value: float) -> float | None:
-    """Where no other node is sick the ratio has no bound."""
+    """A finite ratio, or None: the ratio is unbounded if no other node is sick."""
     return round(value, 2) if math.isfinite(value) else None
 
 
@@ -91,7 +91,7 @@ def main(argv: list[str]) -> int:
     os.nice(_NICE)
     lake = argv[0]
     try:
-        # Until the newest hour: a lake that is looked at later has nothing of the days since.
+        # The report ends at the lake's newest hour: an old lake has no data for the days since.
         endpoint = S3_ENDPOINT.from_environment() if "://" in lake else None
         handle = LakeHandle(lake if "://" in lake else Path(lake), endpoint)
         until = (handle.hour_or_newest(None) + HOUR_MS) * MILLIS

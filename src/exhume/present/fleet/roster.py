@@ -1,4 +1,4 @@
-"""The nodes of an hour in one order, and their attributes as columns over it."""
+"""The nodes of an hour in a fixed order, and their attributes as columns over that order."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from exhume.present.fleet.lake import HOUR_MS, ROSTER_KEY, Hour, KeyRows, LakeHa
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The nodes that sent summaries in an hour, and those that are known and sent none, by name. `places` has the place
-    of each node of the hour."""
+    """The nodes that sent summaries in an hour and the known nodes that sent none, sorted by name. `places` maps each
+    node of the hour to its index."""
 
     names: list[str]
     places: npt.NDArray[np.int64]
@@ -35,14 +35,14 @@ class Roster:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An attribute of each node of a roster: 0 where it has none, else an index into `values` plus one."""
+    """An attribute of each node of a roster: an index into `values` plus one, or 0 if the node lacks the attribute."""
 
     values: list[str]
     codes: npt.NDArray[np.uint32]
 
 
 def _known_nodes(handle: LakeHandle, at: int) -> set[str]:
-    """Nodes whose inventory of this day or the day before has come until the end of the hour."""
+    """Nodes whose inventory arrived on this day or the day before, up to the end of the hour."""
     found: set[str] = set()
     for rows in days_of(handle, at, [ROSTER_KEY]).get(ROSTER_KEY, []):
         there = rows.at < (at + HOUR_MS) * 1000
@@ -51,8 +51,8 @@ def _known_nodes(handle: LakeHandle, at: int) -> set[str]:
 
 
 def days_of(handle: LakeHandle, at: int, keys: Sequence[str] | None) -> dict[str, list[KeyRows]]:
-    """The changes of attributes until the end of an hour's day, older first: all keys are sent once a day, so that the
-    day before has what did not change since; where it is missing, the last one before."""
+    """The attribute changes up to the end of an hour's day, oldest first. All keys are sent once a day, so the
+    previous day has the values that did not change since; if that day is missing, the last one before it is used."""
     day = day_of(at)
     found: dict[str, list[KeyRows]] = {}
     days = handle.days("attributes")
@@ -63,7 +63,7 @@ def days_of(handle: LakeHandle, at: int, keys: Sequence[str] | None) -> dict[str
 
 
 class Places:
-    """Where nodes are in a list of names: all keys of a day have the same nodes, which are looked up once."""
+    """Lookup from lists of node names to indices. All keys of a day share one list, so each list is looked up once."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.count = len(names)
@@ -71,8 +71,8 @@ class Places:
         self._known: dict[int, tuple[list[str], npt.NDArray[np.int64]]] = {}
 
     def of(self, nodes: list[str]) -> npt.NDArray[np.int64]:
-        """The place of each node; `count` for those that are not in the list."""
-        # With the list itself: as long as it is there, no other one has its identity.
+        """The index of each node; `count` for nodes that are not in the list."""
+        # The list itself is kept too: while it is alive, no other object can have its id().
         if id(nodes) not in self._known:
             found = np.array([self._place.get(name, self.count) for name in nodes], np.int64)
             self._known[id(nodes)] = nodes, found
@@ -80,17 +80,17 @@ class Places:
 
 
 def column_of(days: Sequence[KeyRows], at: int, places: Places) -> Column:
-    """One attribute of these nodes at the end of an hour."""
+    """One attribute of the roster's nodes at the end of an hour."""
     texts = sorted({text for rows in days for text in rows.values})
     code = {text: i + 1 for i, text in enumerate(texts)}
     codes = np.zeros(places.count, np.uint32)
     for rows in days:
         there = rows.at < (at + HOUR_MS) * 1000
         where = places.of(rows.nodes)[rows.node[there]]
-        # The last is that of an attribute that is gone.
+        # The last entry is for removed attributes (index -1).
         value = np.array([*(code[text] for text in rows.values), 0], np.uint32)[rows.value[there]]
         known = where < places.count
-        # In order of time: of several changes of a node the last one stays.
+        # Assigned in time order, so that the last of several changes of a node wins.
         codes[where[known]] = value[known]
     used = np.unique(codes[codes > 0])
     smaller = np.zeros(len(texts) + 1, np.uint32)

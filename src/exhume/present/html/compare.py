@@ -8,7 +8,7 @@ from exhume.present.compare_view import subtitle, unread_text
 from exhume.present.events_view import visible
 from exhume.present.html.flame import render
 
-# More rows than that are no reading any more; the JSON has all.
+# More rows are not readable; the JSON has all of them.
 MOST_ROWS = 2000
 _GRAVE, _NOTABLE = 0.8, 0.5
 
@@ -19,7 +19,7 @@ def compare_report(comparison: Comparison) -> str:
 
 
 def compare_data(comparison: Comparison) -> dict[str, Any]:
-    """What the report shows."""
+    """The data of the report."""
     a, b, found = visible(comparison.a.label), visible(comparison.b.label), comparison.differences
     return {
         "title": f"{a} and {b}",

@@ -1,4 +1,4 @@
-"""The template of all reports, and a flame graph as the page and the reports have it."""
+"""The HTML template of all reports, and a flame graph in the form that the page and the reports share."""
 
 import json
 from collections.abc import Mapping
@@ -18,17 +18,17 @@ from exhume.present.flame import FlameCaption, largest_changes, shown_name
 from exhume.store.read.flame_tree import NODE_STATES, FlameTree, Ints, Labels
 
 if TYPE_CHECKING:
-    # A command that writes a file needs nothing else of the server.
+    # This is all that a command that writes a file needs from the server's package.
     from exhume.present.web.schemas import Labels as FlameLabels
 
 Kind = Literal["flame", "diagnosis", "verify", "compare"]
 
-# `web/report.html` has both once, outside of scripts and styles.
+# `web/report.html` contains each of these once, outside scripts and styles.
 _TITLE, _DATA = "<!--report-title-->", "<!--report-data-->"
 
 
 def render(kind: Kind, data: Mapping[str, Any]) -> str:
-    """The report as one HTML file. `data` is one of the reports of `schemas.py` without its kind."""
+    """Render the report as one HTML file. `data` is one of the report shapes in `schemas.py` without its kind."""
     before, _, rest = template().partition(_TITLE)
     between, _, after = rest.partition(_DATA)
     content = embedded_json({"kind": kind, **data})
@@ -36,23 +36,23 @@ def render(kind: Kind, data: Mapping[str, Any]) -> str:
 
 
 def embedded_json(data: Any) -> str:
-    """JSON for a script element: no string in it can end the element or open a comment."""
+    """JSON that is safe inside a script element: no string in it can end the element or open a comment."""
     encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return encoded.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 @cache
 def template() -> str:
-    """The built template: scripts and styles inlined, with a policy that allows them by hash."""
+    """The built template: scripts and styles inlined, with a content security policy that allows them by hash."""
     try:
         return files("exhume.present").joinpath("web", "report", "report.html").read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ExhumeError("the report template is not built; run `make web`, or install a released wheel") from None
 
 
-# A report has to be small enough for a ticket: beyond this many frames, the thinnest are left out and counted.
+# A report must be small enough to attach to a ticket: above this many frames, the thinnest are dropped and counted.
 MAX_FRAMES = 20_000
-# The report of a flame graph alone has its window as text, in the caption.
+# A standalone flame graph states its window as text, in the caption.
 _NO_WINDOW = Window(0, 0)
 
 
@@ -72,10 +72,11 @@ def flame_report(tree: FlameTree, caption: FlameCaption) -> str:
 def flame_data(
     tree: FlameTree, caption: FlameCaption, window: Window = _NO_WINDOW, base: Window | None = None
 ) -> dict[str, Any]:
-    """A `FlameShape` for a report."""
+    """The `FlameShape` of a report."""
     kept = np.ones(len(tree), np.bool_)
     if len(tree) > MAX_FRAMES:
-        # A child is never wider than its parent, so cutting by width leaves no orphans; ties stay out.
+        # A child is never wider than its parent, so cutting by width leaves no orphans; frames as wide as the limit are
+        # dropped.
         kept = tree.width > np.partition(tree.width, -MAX_FRAMES)[-MAX_FRAMES]
     shown = thin_out(tree, kept)
     labels = shown.labels
@@ -95,7 +96,7 @@ def flame_data(
 
 
 def flame_fields(tree: FlameTree, window: Window, base: Window | None) -> dict[str, Any]:
-    """The fields of a `FlameShape` that are numbers or the same everywhere."""
+    """The scalar fields of a `FlameShape`."""
     return {
         "since": window.since // MILLIS,
         "until": window.until // MILLIS,
@@ -110,14 +111,14 @@ def flame_fields(tree: FlameTree, window: Window, base: Window | None) -> dict[s
     }
 
 
-# A function of which every place is dropped is still named where it has so much of the time in itself.
+# A function whose frames were all dropped is still named if its own time is at least this share of the total.
 _NAMED_SHARE = 1 / 2000
 
 
 @dataclass(frozen=True, slots=True)
 class ThinnedTree:
-    """A tree without its thin frames, and the columns and labels of its `FlameShape`. What is in a frame itself, and
-    the times of functions, are those of the whole: what is dropped is not added to what called it."""
+    """A tree without its thin frames, and the columns and labels of its `FlameShape`. Own times of frames and times of
+    functions are those of the full tree: the time of dropped frames is not added to their callers."""
 
     tree: FlameTree
     columns: dict[str, Ints]
@@ -125,7 +126,7 @@ class ThinnedTree:
 
 
 def thin_out(tree: FlameTree, kept: npt.NDArray[np.bool_]) -> ThinnedTree:
-    """The tree of these nodes, whose parents are among them."""
+    """The tree of the given nodes, whose parents must be among them."""
     times, whole, base = tree.functions, max(1, int(tree.weight[0])), max(1, int(tree.base_weight[0]))
     named = (times.own / whole >= _NAMED_SHARE) | (times.base_own / base >= _NAMED_SHARE)
     named[tree.label[kept]] = True
@@ -153,7 +154,8 @@ def thin_out(tree: FlameTree, kept: npt.NDArray[np.bool_]) -> ThinnedTree:
 
 
 def only(tree: FlameTree, kept: npt.NDArray[np.bool_], named: npt.NDArray[np.bool_] | None = None) -> FlameTree:
-    """The tree of these nodes, whose parents are among them, with these labels: by default those that are left."""
+    """The tree of the given nodes, whose parents must be among them, with the given labels; by default only labels in
+    use."""
     if named is None:
         named = np.zeros(len(tree.labels.names), np.bool_)
         named[tree.label[kept]] = True

@@ -1,4 +1,4 @@
-"""A fleet report as one HTML file without scripts: it is tables and sentences."""
+"""A fleet report as one HTML file without scripts, made of tables and sentences."""
 
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo

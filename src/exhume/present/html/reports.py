@@ -1,4 +1,4 @@
-"""Reports in one file: of a diagnosis (findings, the cores over time, events, the stacks compared with the calm time)
+"""Single-file HTML reports: of a diagnosis (findings, cores over time, events, and stacks compared with the baseline)
 and of a verified fix."""
 
 import base64
@@ -29,11 +29,11 @@ from exhume.store.read.flame_tree import build_tree
 from exhume.store.read.profile import ProfileFilter
 from exhume.store.read.recording import Recording
 
-# A report shows an incident: of a longer window it draws the part around the focus.
+# A report shows an incident: of a longer window, only the part around the focus is drawn.
 MAX_NS = 1800 * NANOS
 MAX_CELLS = 600
 MAX_EVENTS = 200
-# A cell is a byte: permille in steps of four, and one value for what was not recorded.
+# A cell is encoded in two bytes: permille, with one value reserved for cells without data.
 _FULL, _UNRECORDED = 1000, 65_535
 
 
@@ -43,7 +43,7 @@ def diagnosis_report(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | 
 
 
 def diagnosis_data(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | None) -> dict[str, Any]:
-    """What the report shows: the diagnosis, and what is read from the recording around it."""
+    """The data of the report: the diagnosis, and what the recording holds around it."""
     shown = _shown(recording, diagnosis)
     axis = axis_for(shown, MAX_CELLS)
     grid = grid_on(axis, "busy", recording.cores)
@@ -51,7 +51,7 @@ def diagnosis_data(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | No
     offset = datetime.fromtimestamp(shown.since // NANOS, UTC).astimezone(zone).utcoffset()
     data: dict[str, Any] = {
         "title": f"{diagnosis.node}: {diagnosis.verdict}",
-        # How far the zone is ahead of UTC.
+        # Offset of the time zone from UTC.
         "offset_ms": 0 if offset is None else int(offset.total_seconds()) * 1000,
         "diagnosis": diagnosis_json(diagnosis, zone, millis=True),
         "events": [
@@ -71,13 +71,12 @@ def diagnosis_data(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | No
 
 
 def _unlinked(page: str) -> str:
-    """The page of a cause without links to the web, and without the list of them at its end: a report holds no
-    address."""
+    """A cause's page without web links and without the list of links at its end: a report must not contain URLs."""
     return re.sub(r"\[([^\]]+)\]\(https?://[^)]*\)", r"\1", page.partition("\n## Where it was seen")[0])
 
 
 def _shown(recording: Recording, diagnosis: Diagnosis) -> Window:
-    """The window with what it was compared with, or as much of it as is worth drawing."""
+    """The window together with its baseline, or as much of it as is worth drawing."""
     since, until = diagnosis.window
     if diagnosis.baseline[1] > diagnosis.baseline[0]:
         since, until = min(since, diagnosis.baseline[0]), max(until, diagnosis.baseline[1])
@@ -109,13 +108,13 @@ def _base64(cells: npt.NDArray[Any], numbers: str) -> str:
 
 
 def _kernel(recording: Recording, axis: Axis) -> dict[str, list[int]]:
-    """The kernel's share of the worst core of each cell, and that core."""
+    """For each cell, the kernel's share of the worst core, and that core."""
     rows = recording.read("cpu", axis.window, ["cpu", *KERNEL_STATES, "wall"])
     worst = np.full(axis.cells, -1, np.int64)
     if rows.num_rows:
         kernel = np.sum([rows.column(state).to_numpy().astype(np.int64) for state in KERNEL_STATES], axis=0)
         cells = np.clip((rows.column("wall").to_numpy() - axis.since) // axis.cell_nanos, 0, axis.cells - 1)
-        # The core is in the low bits, so that one maximum finds both.
+        # The core is packed into the low bits, so that one maximum finds both.
         np.maximum.at(worst, cells, (np.minimum(kernel, 1000) << 16) + rows.column("cpu").to_numpy())
     known = worst >= 0
     return {
@@ -125,7 +124,7 @@ def _kernel(recording: Recording, axis: Axis) -> dict[str, list[int]]:
 
 
 def _flame(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | None) -> dict[str, Any]:
-    """The difference between focus and baseline on the core of the first finding that names one."""
+    """The flame graph that compares focus and baseline, on the core of the first finding that names one."""
     core = next((f.culprit.cpu for f in diagnosis.findings if f.culprit.cpu is not None), None)
     matching = ProfileFilter(cpus=None if core is None else {core})
     focus, baseline = Window(*diagnosis.focus), Window(*diagnosis.baseline)
@@ -133,7 +132,7 @@ def _flame(recording: Recording, diagnosis: Diagnosis, zone: tzinfo | None) -> d
     if not current.samples:
         return {"flame": None, "flame_core": core, "no_flame": "no stacks were sampled in this time"}
     before = None if baseline.empty else recording.profile(baseline, matching)
-    # A side without samples cannot be compared: everything would seem to have grown.
+    # Without baseline samples there is no comparison: everything would seem to have grown.
     if before is not None and not before.samples:
         before = None
     caption = FlameCaption(
@@ -158,17 +157,17 @@ def _printable(data: Any) -> Any:
     return data
 
 
-# Of more values than can be drawn, the worst of neighbours is.
+# With more values than this, each drawn point is the worst of several neighbours.
 MAX_POINTS = 300
 
 
 def verify_report(proof: Proof, zone: tzinfo | None) -> str:
-    """The proof of a fix as one HTML file."""
+    """The verification of a fix as one HTML file."""
     return render("verify", verify_data(proof, zone))
 
 
 def verify_data(proof: Proof, zone: tzinfo | None) -> dict[str, Any]:
-    """What the report shows."""
+    """The data of the report."""
     verification = proof.verification
     word = verdict(verification)
     since, until = (format_clock(each, zone) for each in (verification.looked_from, verification.looked_until))
@@ -214,7 +213,7 @@ def _series(measure: Measure, stretch: Stretch, observed: Series) -> dict[str, A
 
 
 def _rates(observed: Series) -> list[float]:
-    """What is drawn: levels and counts as they are, amounts as rates in the unit of the measure."""
+    """The values to draw: levels and counts unchanged, amounts as rates in the unit of the measure."""
     meaning = MEASURES[observed.effect.measure]
     if meaning.kind in (Kind.LEVEL, Kind.STOCK):
         return list(observed.values)

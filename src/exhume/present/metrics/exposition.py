@@ -1,7 +1,7 @@
-"""Metrics as text: OpenMetrics 1.0, and the format of Prometheus before it.
+"""Metrics as text: OpenMetrics 1.0, and the Prometheus text format that preceded it.
 
-Not prometheus_client's: that takes 10 µs for each series and 2.7 MB (0.26 on Python 3.11), which for the 500 series of
-a large node is the whole CPU budget of a scrape. The tests read what is written here with its parser.
+prometheus_client is not used: it takes 10 µs per series and 2.7 MB (0.26 on Python 3.11), which for the 500 series of
+a large node is the whole CPU budget of a scrape. The tests parse this module's output with its parser.
 """
 
 import gzip
@@ -16,12 +16,12 @@ from exhume.present.metrics.values import Labels, Snapshot
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PLAIN_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-# Speed matters more than the last percent of size.
+# Speed matters more than the last percent of compression.
 _GZIP_LEVEL = 1
 
 
 def render(snapshot: Snapshot, *, openmetrics: bool = True) -> bytes:
-    """All families that have series."""
+    """Render all families that have series."""
     parts: list[str] = []
     for family, series in snapshot:
         if not series:
@@ -32,19 +32,19 @@ def render(snapshot: Snapshot, *, openmetrics: bool = True) -> bytes:
             parts.append(f"{sample}{_labels(names, labels)} {format_value(value)}\n")
     if openmetrics:
         parts.append("# EOF\n")
-    # Names of cgroups are any bytes; those that are no text were read with surrogates.
+    # cgroup names are arbitrary bytes; those that are not UTF-8 were decoded with surrogates.
     return "".join(parts).encode("utf-8", "replace")
 
 
 def format_value(value: float) -> str:
-    """A number as both formats write it."""
+    """A number in the form that both formats use."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
 
 
 def negotiate(accept: str) -> bool:
-    """Whether to send OpenMetrics, by the Accept header of a request."""
+    """Whether to send OpenMetrics, according to the Accept header of a request."""
     weights = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for part in accept.split(","):
         kind, *params = (each.strip() for each in part.split(";"))
@@ -64,7 +64,7 @@ def accepts_gzip(accept_encoding: str) -> bool:
 
 
 class RenderedMetrics:
-    """The metrics as bytes, rendered at most once a second for each form, however often they are scraped."""
+    """The metrics as bytes, rendered at most once a second per format, however often they are scraped."""
 
     def __init__(self, read: Callable[[], Snapshot], clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock

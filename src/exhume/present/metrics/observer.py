@@ -1,7 +1,7 @@
-"""Keeps the metrics from the rows of every tick.
+"""Updates the metrics from the rows of every tick.
 
-It is called in the recorder's thread: it reads no file but the link to a network driver, waits for nothing, and what it
-remembers is bounded.
+It runs in the recorder's thread: it reads no file except the link to a network driver, never blocks, and its state is
+bounded.
 """
 
 import math
@@ -35,7 +35,7 @@ from exhume.present.metrics.values import Ranking, Series, Snapshot, with_label
 from exhume.present.metrics.workloads import Workloads
 from exhume.procfs.host import Host, subdirectories
 
-# States of a core as they are exposed: columns of the cpu table. Time of guests is part of user.
+# Exposed states of a core: columns of the cpu table. Guest time is included in user.
 STATES = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
 _USER, _IOWAIT, _STEAL, _IDLE = (STATES.index(state) for state in ("user", "iowait", "steal", "idle"))
 _BUSYNESS = itemgetter(1, 2)
@@ -43,16 +43,16 @@ _KERNEL = slice(STATES.index("system"), STATES.index("softirq") + 1)
 PRESSURES = (("cpu", "some"), ("memory", "some"), ("memory", "full"), ("io", "some"), ("io", "full"))
 TRIGGERS = (HOT_CORE, WAITING_KSOFTIRQD, DYING_CGROUPS, *sorted(STARVATION_KINDS))
 
-# The dying cgroups by which a forecast is made: where a cloud vendor advises to act, then where it hurts more and more.
+# Counts of dying cgroups to forecast: where a cloud vendor advises to act, then two levels of growing harm.
 FORECASTS = (THRESHOLDS.many, 10_000, 100_000)
 _GROWTH_NS = 1800 * NANOS
 _MOST_REMOVED = 8192
-# Cgroups of a tick whose path is looked at, for mkdir and rmdir each, and how much of it: a process that makes
-# thousands of them, with long names, takes no more of the tick.
+# Limits per tick, for mkdir and rmdir each, on the cgroup paths that are inspected and on their length: a process that
+# creates thousands of cgroups with long names must not cost more of the tick.
 _MOST_PATTERNS, _LONGEST_PATH, _LONGEST_NAME = 128, 256, 128
 
-# The kernel's own count of transmit timeouts (source netdev). Lines of the log are about the same ones, so it has a
-# reason of its own.
+# The kernel's own count of transmit timeouts (source netdev). Log lines report the same timeouts, so the counter gets a
+# reason label of its own.
 COUNTED = "kernel-counter"
 UNKNOWN = "unknown"
 _REASON_NS = 60 * NANOS
@@ -64,8 +64,8 @@ _REVIEW_TICKS = 30
 
 
 class MetricsObserver:
-    """Counters and gauges of this run. `memory_hierarchy` gives the number of the memory cgroups' hierarchy, as
-    tracepoints have it, once it is known."""
+    """Counters and gauges of this run. `memory_hierarchy` returns the hierarchy id of the memory cgroups, as
+    tracepoints report it, once it is known."""
 
     name = "metrics"
 
@@ -89,7 +89,7 @@ class MetricsObserver:
         self._queues: deque[tuple[int, float]] = deque()
         self._waits: deque[tuple[int, float]] = deque()
         self._dying: dict[str, deque[tuple[int, int]]] = {}
-        # Removed cgroups that were not released yet, in the order of their removal: when, and their path pattern.
+        # Removed cgroups that were not released yet, in order of removal: the time, and the path pattern.
         self._removed: dict[int, tuple[int, str]] = {}
         self._nic_reasons: dict[str, tuple[int, str]] = {}
         self._ended = ContainerRestarts()
@@ -97,7 +97,7 @@ class MetricsObserver:
         self._start_values(facts)
 
     def observe(self, tick: Tick, rows: Mapping[str, Sequence[Columns]], losses: Sequence[Losses]) -> None:
-        """Take in the rows of a tick."""
+        """Update the metrics with the rows of a tick."""
         if self._began is None:
             self._began = tick.start
         takers: dict[str, Callable[[Tick, Columns], None]] = {
@@ -126,11 +126,11 @@ class MetricsObserver:
         self._last_tick = tick.end
 
     def count_finding(self, cause: str) -> None:
-        """An incident was diagnosed. May be called from another thread; counted with the next tick."""
+        """Count a diagnosed incident. May be called from another thread; it is counted with the next tick."""
         self._diagnosed.append(cause)
 
     def read(self) -> Snapshot:
-        """All families with their series now. May be called from another thread."""
+        """The current families with their series. May be called from another thread."""
         ranked = {
             f.MADE: self._cgroups.read(0),
             f.LEAKED: self._cgroups.read(1),
@@ -146,7 +146,7 @@ class MetricsObserver:
         return [(family, ranked.get(family) or self._series[family].read()) for family in f.FAMILIES]
 
     def _start_values(self, facts: RecordingFacts) -> None:
-        """Counters begin at 0 before they count, so that a rate has their first increase."""
+        """Initialise counters to 0, so that a rate includes their first increase."""
         series = self._series
         series[f.BUILD].set(1.0, facts.exhume_version)
         series[f.NODE].set(1.0, facts.node, facts.kernel, facts.arch)
@@ -163,7 +163,7 @@ class MetricsObserver:
             series[f.NIC_RESETS].add(0.0, device, self._driver(device), UNKNOWN)
 
     def _take_cpu(self, tick: Tick, cpu: Columns) -> None:
-        # Plain lists: for so few numbers they are faster than arrays.
+        # Plain lists are faster than arrays for so few numbers.
         cores = _listed(cpu["cpu"])
         columns = [_listed(cpu[state]) for state in STATES]
         columns[_USER] = [own + guest for own, guest in zip(columns[_USER], _listed(cpu["guest"]), strict=True)]
@@ -176,7 +176,7 @@ class MetricsObserver:
             if held or core not in self._cores:
                 self._cores[core] = self._cores.get(core, 0.0) + (tick.seconds if held else 0.0)
                 self._series[f.STALL].set(self._cores[core], str(core))
-            # Of equally busy ones the one that is more in the kernel.
+            # Of equally busy cores, choose the one with more kernel time.
             busiest = max(busiest, (tick.end, 1000 - states[_IOWAIT] - states[_IDLE], in_kernel, core, tuple(states)))
         self._series[f.CORES].set(len(cores))
         _keep_window(self._busiest, busiest)
@@ -225,7 +225,7 @@ class MetricsObserver:
             points.popleft()
         growth = growth_between(list(points), RECORDING)
         per_second = growth.per_hour / 3600 if growth is not None else 0.0
-        # Fewer new ones may be the ordinary coming and going.
+        # Fewer new ones may be ordinary churn.
         steady = growth is not None and growth.last - growth.first >= THRESHOLDS.least_growth
         self._series[f.GROWTH].set(per_second, hierarchy)
         for threshold in FORECASTS:
@@ -235,7 +235,7 @@ class MetricsObserver:
     def _take_cgroup_events(self, _: Tick, events: Columns) -> None:
         memory = self._memory_hierarchy()
         if "created" in events:
-            # Without tracepoints they are only counted.
+            # Without tracepoints there are only the counts.
             made = _sum_of(events, "created")
             if made:
                 self._cgroups.add((made, 0), made, UNKNOWN)
@@ -268,7 +268,7 @@ class MetricsObserver:
             if moment > tick.end - LEAKED_AFTER_NS:
                 break
             del self._removed[number]
-            # A leak counts more than what only comes and goes.
+            # Leaked cgroups weigh more than cgroups that are merely created and removed.
             self._count_cgroups((0, 1), 10, pattern)
 
     def _take_events(self, _: Tick, events: Columns) -> None:
@@ -282,7 +282,7 @@ class MetricsObserver:
 
     def _take_nic(self, row: Mapping[str, Any]) -> None:
         kind, device, moment = row["kind"], row["device"] or UNKNOWN, row["time"]
-        # What was in the log before recording began did not happen in this run.
+        # Events logged before the recording began are not part of this run.
         if moment < (self._began or 0):
             return
         if kind == NIC_RESET:
@@ -300,7 +300,7 @@ class MetricsObserver:
         self._series[f.NIC_TIMEOUTS].add(row["value"] if counted else 1.0, device, self._driver(device), reason)
 
     def _driver(self, device: str) -> str:
-        """The driver of a network device; empty where it has none. The name of the device is the kernel log's."""
+        """The driver of a network device; empty if it has none. The device name comes from the kernel log."""
         if "/" in device or device in (".", ".."):
             return ""
         try:
@@ -327,7 +327,7 @@ class MetricsObserver:
                 self._count_end(CONTAINER, namespace, name, is_end=False)
 
     def _count_end(self, kind: str, namespace: str, name: str, *, is_end: bool, code: float | None = None) -> None:
-        """An end with its code (unknown ones count as neither), or a restart."""
+        """Count a process exit by its code (an unknown code counts as neither success nor failure), or a restart."""
         failed, succeeded = is_end and bool(code), is_end and code == 0
         self._restarts.add((not is_end, succeeded, failed), int(not is_end) + failed, kind, namespace, name)
 
@@ -353,8 +353,8 @@ def _pattern_of_parent(path: str) -> str:
 
 
 def cgroup_pattern(path: str) -> str:
-    """A cgroup's path with `*` for ids and numbers. Names of cgroups come only once, those of their parents again and
-    again."""
+    """A cgroup's path with `*` in place of ids and numbers. Names of leaf cgroups are unique; those of their parents
+    repeat."""
     parent, _, name = path.rpartition("/")
     return f"{_pattern_of_parent(parent[:_LONGEST_PATH])}/{path_pattern(name[:_LONGEST_NAME])}"
 
@@ -366,24 +366,24 @@ _COUNTED_KINDS = frozenset((INCIDENT, RESTART, "unit-restarted", "unit-ended", "
 
 
 def _event_rows(events: Columns) -> Iterable[Mapping[str, Any]]:
-    """The events that are counted; a column that a source left out is None."""
+    """The events to count; a column that a source omitted is None."""
     for place, kind in enumerate(events["kind"]):
         if kind in _COUNTED_KINDS or kind.startswith(NIC_EVENT):
             yield {name: events[name][place] if name in events else None for name in _EVENT_COLUMNS}
 
 
 def _keep_window(window: deque[Any], entry: tuple[Any, ...]) -> None:
-    """Add what a tick had (its end first), and drop what is older than the window."""
+    """Append a tick's data (preceded by its end time), and drop what is older than the window."""
     window.append(entry)
     while window[0][0] <= entry[0] - f.WINDOW_S * NANOS:
         window.popleft()
 
 
 def _listed(column: Any) -> list[Any]:
-    """A column as a list, whether it is an array or a list."""
+    """A column, list or array, as a list."""
     return column if isinstance(column, list) else column.tolist()
 
 
 def _sum_of(columns: Columns, name: str) -> float:
-    """The sum of a column; unknown values count nothing."""
+    """The sum of a column, ignoring unknown values."""
     return float(sum(value for value in columns.get(name, ()) if value is not None))

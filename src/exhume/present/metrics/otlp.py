@@ -1,7 +1,7 @@
-"""Pushes the metrics to an OpenTelemetry collector (OTLP over HTTP, JSON), from a thread of its own.
+"""Pushes the metrics to an OpenTelemetry collector (OTLP over HTTP, JSON), from its own thread.
 
-Only the present values are sent: counters are cumulative, so a push that fails loses nothing but its moment. A
-collector that is away is tried less and less often, up to every five minutes.
+Only current values are sent: counters are cumulative, so a failed push loses only one data point. While a collector is
+unreachable, pushes are retried with back-off, up to five minutes apart.
 """
 
 import http.client
@@ -23,10 +23,11 @@ from exhume.present.metrics.values import Labels, Snapshot
 EVERY_S = 15.0
 LONGEST_PAUSE_S = 300.0
 TIMEOUT_S = 10.0
-# Headers for the collector, such as Authorization, as OpenTelemetry's own exporters take them: name=value,name=value.
+# Headers for the collector, such as Authorization, in the format of OpenTelemetry's own exporters:
+# name=value,name=value.
 HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
 _CUMULATIVE = 2
-# Units as OpenTelemetry writes them (UCUM).
+# Units in OpenTelemetry's notation (UCUM).
 _UNITS = {"seconds": "s", "bytes": "By", "ratio": "1", "hertz": "Hz", "": "1"}
 _MOST_RESPONSE = 4096
 
@@ -34,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def otlp_payload(snapshot: Snapshot, facts: RecordingFacts, began_ns: int, now_ns: int) -> dict[str, Any]:
-    """The body of an ExportMetricsServiceRequest; 64-bit numbers are strings in the JSON of protobuf."""
+    """The body of an ExportMetricsServiceRequest; protobuf's JSON mapping encodes 64-bit numbers as strings."""
     metrics = []
     for family, series in snapshot:
         if not series:
@@ -74,7 +75,7 @@ def _point(family: Family, labels: Labels, value: float, began_ns: int, now_ns: 
 
 
 def _attributes(values: Mapping[str, str]) -> list[dict[str, Any]]:
-    # Names of cgroups are any bytes; those that are no text were read with surrogates.
+    # cgroup names are arbitrary bytes; those that are not UTF-8 were decoded with surrogates.
     return [
         {"key": key, "value": {"stringValue": value.encode("utf-8", "replace").decode()}}
         for key, value in values.items()
@@ -82,13 +83,13 @@ def _attributes(values: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def headers_from(environment: Mapping[str, str]) -> dict[str, str]:
-    """The headers that the environment has for collectors."""
+    """The collector headers set in the environment."""
     pairs = (part.partition("=") for part in environment.get(HEADERS_VARIABLE, "").split(",") if "=" in part)
     return {name.strip(): unquote(value.strip()) for name, _, value in pairs}
 
 
 class OtlpPusher:
-    """Pushes until it is closed."""
+    """Pushes metrics until it is closed."""
 
     def __init__(
         self,
@@ -108,12 +109,12 @@ class OtlpPusher:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop; a push that is under way is not waited for."""
+        """Stop pushing, without waiting for a push in progress."""
         self._stop.set()
         self._thread.join(1.0)
 
     def push(self) -> str | None:
-        """Send the present values; returns why not, in words."""
+        """Send the current values; returns the reason as text if that fails."""
         payload = otlp_payload(self._read(), self._facts, self._began_ns, time.time_ns())
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         target = self._url.path + (f"?{self._url.query}" if self._url.query else "")

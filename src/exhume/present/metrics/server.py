@@ -1,8 +1,8 @@
-"""An HTTP server for the metrics, and for events that other programs post: one thread, sockets that never block,
-bounds on everything a client can hold.
+"""An HTTP server for the metrics and for events posted by other programs: one thread, non-blocking sockets, bounds on
+everything a client can hold.
 
-The recorder doesn't wait for it: it shares no lock with it, and an address that is taken ends nothing but the metrics,
-which are tried again.
+The recorder never waits for it and shares no lock with it. If the address is in use, only the metrics are affected,
+and listening is retried.
 """
 
 import errno
@@ -25,7 +25,7 @@ from exhume.present.metrics.exposition import OPENMETRICS_TYPE, PLAIN_TYPE, Rend
 from exhume.procfs.net_tcp import owner_of_connection
 
 PATH, EVENTS_PATH = "/metrics", "/events"
-# A scrape takes milliseconds. A client that needs longer for its request, or to take the response, is disconnected.
+# A scrape takes milliseconds. A client that needs longer to send its request or to read the response is disconnected.
 PATIENCE_S = 10.0
 IDLE_S = 75.0
 MOST_CONNECTIONS = 256
@@ -45,14 +45,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may scrape: without a token everyone who reaches the address. On loopback a request for another name than
-    this machine's is refused, so that no site can have a browser ask in its stead (DNS rebinding)."""
+    """Who may scrape: without a token, anyone who can reach the address. On loopback, requests with a Host other than
+    this machine's names are refused, so that no web site can send them through a browser (DNS rebinding)."""
 
     token: str | None = None
     only_local_names: bool = True
 
     def refusal(self, headers: dict[str, str]) -> tuple[int, bytes] | None:
-        """The status and text for a request that may not pass; None for one that may."""
+        """The status and text for a request that is refused; None for one that is allowed."""
         if self.only_local_names:
             host = headers.get("host", "")
             name = host if host.endswith("]") else host.rpartition(":")[0] or host
@@ -68,7 +68,7 @@ class Access:
 
 @dataclass(slots=True, eq=False)
 class _Client:
-    """One connection: what is still to be sent, and when it is closed if nothing happens."""
+    """One connection: its pending output, and when it is closed if nothing happens."""
 
     socket: socket.socket
     deadline: float
@@ -77,13 +77,13 @@ class _Client:
     )
     pending: list[memoryview] = field(default_factory=list)
     closing: bool = False
-    # The event that it is sending; None where it sends none. Why it is not taken, where that is known already.
+    # The body of the event it is sending, None if it sends none; and the refusal, if it is already known.
     posted: bytearray | None = None
     refusal: "_Answer | None" = None
 
 
 class MetricsServer:
-    """Serves rendered metrics until it is closed, and takes events where it has an inbox for them."""
+    """Serves rendered metrics until it is closed, and accepts events if it has an inbox for them."""
 
     def __init__(
         self,
@@ -95,27 +95,27 @@ class MetricsServer:
     ) -> None:
         self._address, self._metrics, self._access = (host, port), metrics, access or Access()
         self._inbox = inbox
-        # Events that may be looked at now; as many more come each second as the recorder takes.
+        # Token bucket: events that may be examined now, refilled each second with as many as the recorder takes.
         self._events_left, self._events_counted = float(MOST_PER_TICK), time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._clients: dict[_Client, None] = {}
         self._wake, self._waker = socket.socketpair()
         self._listener: socket.socket | None = None
-        # The first attempt is made at once, so that its result can be reported.
+        # The first attempt is made here, so that its result can be reported.
         self.problem = self._listen()
         self._next_attempt = time.monotonic() + RETRY_S
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
 
     @property
     def port(self) -> int | None:
-        """The port that is listened on; None while the address can't be had."""
+        """The port of the listening socket; None while the address is unavailable."""
         return self._listener.getsockname()[1] if self._listener is not None else None
 
     def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving; connections are closed."""
+        """Stop serving and close all connections."""
         with suppress(OSError):
             self._waker.send(b"x")
         if self._thread.ident is not None:
@@ -123,7 +123,7 @@ class MetricsServer:
         self._waker.close()
 
     def _listen(self) -> str | None:
-        """Listen; returns why not, in words."""
+        """Start listening; returns the reason as text if that fails."""
         host, port = self._address
         try:
             kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -164,7 +164,7 @@ class MetricsServer:
             self._selector.close()
 
     def _timeout(self) -> float | None:
-        """How long nothing has to be done by itself."""
+        """How long the server may sleep if no client does anything."""
         moments = [client.deadline for client in self._clients]
         if self._listener is None:
             moments.append(self._next_attempt)
@@ -184,7 +184,8 @@ class MetricsServer:
         try:
             connection, _ = self._listener.accept()
         except OSError:
-            # It went away again; or there are no descriptors left, and it would be offered again at once.
+            # The client disconnected already; or the process is out of descriptors, and accept would be tried again at
+            # once.
             self._drop_oldest()
             time.sleep(_PAUSE_S)
             return
@@ -196,7 +197,7 @@ class MetricsServer:
         self._selector.register(connection, selectors.EVENT_READ, client)
 
     def _advance(self, client: _Client) -> None:
-        """Read what came, answer, send what fits."""
+        """Read input, produce the response, send what fits."""
         try:
             if not client.pending:
                 self._receive(client)
@@ -215,7 +216,7 @@ class MetricsServer:
             self._selector.modify(client.socket, selectors.EVENT_READ, client)
 
     def _transmit(self, client: _Client) -> None:
-        """Send what the kernel takes now, headers and body at once."""
+        """Send what the kernel accepts now, headers and body in one call."""
         sent = client.socket.sendmsg(client.pending)
         while client.pending and sent >= len(client.pending[0]):
             sent -= len(client.pending.pop(0))
@@ -252,7 +253,7 @@ class MetricsServer:
                 self._send(client, error.error_status_hint, b"exhume: bad request\n", {})
             client.closing = True
             return
-        # A client that sends its next request before it has the response gets this one, and a closed connection.
+        # A client that pipelines requests gets this response, and then the connection is closed.
         if protocol.our_state is h11.DONE and protocol.their_state is h11.DONE and not protocol.trailing_data[0]:
             protocol.start_next_cycle()
         elif client.pending and client.posted is None:
@@ -284,7 +285,8 @@ class MetricsServer:
             self._send(client, 200 if found else 404, _INDEX, {}, head=request.method == b"HEAD")
 
     def _begin_event(self, client: _Client, method: bytes, headers: dict[str, str]) -> None:
-        """Take the body of an event. One that is refused is still read, so that the client gets to read why."""
+        """Begin to receive an event. The body of a refused event is still read, so that the client gets to read the
+        reason."""
         refused = self._refusal_of_event(client, method, headers)
         waits = client.protocol.they_are_waiting_for_100_continue
         if refused is not None and (waits or refused is _TOO_LONG or method != b"POST"):
@@ -303,7 +305,7 @@ class MetricsServer:
         if not self._may_look():
             return _SLOW_DOWN
         if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
-            # A browser that a site has post something; it would have to ask first to send JSON, too.
+            # A web site made a browser post this. To send JSON, the browser would need a CORS preflight as well.
             return 403, b"exhume: events are not taken from web pages\n", {}
         if headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
             return 415, f"exhume: send it with Content-Type: {_JSON}\n".encode(), {}
@@ -313,8 +315,8 @@ class MetricsServer:
         return None
 
     def _may_look(self) -> bool:
-        """Whether an event is looked at. To find out whose it is takes a list of all connections of the node: a flood,
-        also of those who may not, must not cost the recorder its budget."""
+        """Whether an event is examined at all. Finding out which user sent it takes a list of all connections of the
+        node: a flood of events, even from clients that may not post, must not use up the recorder's budget."""
         now = time.monotonic()
         more = (now - self._events_counted) * MOST_PER_TICK
         self._events_left, self._events_counted = min(float(MOST_PER_TICK), self._events_left + more), now
@@ -324,7 +326,7 @@ class MetricsServer:
         return True
 
     def _is_own_user(self, client: _Client) -> bool:
-        """Whether root or the recorder's user is at the other end: as on the unix socket, not every user may report."""
+        """Whether the peer is root or the recorder's user: as on the unix socket, other users may not report events."""
         try:
             peer, here = client.socket.getpeername()[:2], client.socket.getsockname()[:2]
         except OSError:
@@ -347,7 +349,7 @@ class MetricsServer:
         response = h11.Response(status_code=status, headers=list(fields.items()))
         client.pending.append(memoryview(protocol.send(response) or b""))
         if not head:
-            # The cached bytes themselves: a client that reads slowly holds no copy.
+            # The cached bytes are shared, not copied, so a slow client costs no extra memory.
             client.pending.append(memoryview(body))
             protocol.send_with_data_passthrough(h11.Data(data=body))
         protocol.send(h11.EndOfMessage())
@@ -355,12 +357,12 @@ class MetricsServer:
         client.deadline = time.monotonic() + PATIENCE_S
 
     def _drop_oldest(self) -> None:
-        """Drop the client that would be disconnected first anyway."""
+        """Drop the client whose deadline is next."""
         if self._clients:
             self._abort(min(self._clients, key=lambda client: client.deadline))
 
     def _abort(self, client: _Client) -> None:
-        """Drop a client, and with it what the kernel still holds for it."""
+        """Drop a client, along with the output that the kernel still buffers for it."""
         with suppress(OSError):
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._drop(client)

@@ -1,7 +1,7 @@
-"""The values behind the families: plain series, and the busiest few of many.
+"""The values behind the families: plain series, and rankings that expose the busiest few of many names.
 
-The recorder's thread alone writes them. Another thread may read at any time: `list(dict.items())` is one step for the
-interpreter, so no lock is held that a starved thread could keep from the recorder.
+Only the recorder's thread writes them. Another thread may read at any time: `list(dict.items())` is atomic in the
+interpreter, so there is no lock that a starved reader could hold against the recorder.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from exhume.present.metrics.families import MOST_NAMED, OTHER, Family
 
 Labels = tuple[str, ...]
-# What may be read of the values: a family, and its series.
+# A snapshot of the values: each family with its series.
 Snapshot = list[tuple[Family, list[tuple[Labels, float]]]]
 
 
 class Series:
-    """The series of one family, by the values of its labels. Past `most` series, new ones are counted as other."""
+    """The series of one family, by label values. Beyond `most` series, new ones are counted as other."""
 
     def __init__(self, family: Family, most: int = 256) -> None:
         self.family = family
@@ -22,7 +22,7 @@ class Series:
         self._values: dict[Labels, float] = {}
 
     def add(self, amount: float, *labels: str) -> None:
-        """Raise a counter; its labels may not have been seen before."""
+        """Increase a counter, creating the series if its labels are new."""
         known = self._values.get(labels)
         if known is None and len(self._values) >= self._most:
             labels = (OTHER,) * len(labels)
@@ -30,7 +30,7 @@ class Series:
         self._values[labels] = (known or 0.0) + amount
 
     def set(self, value: float | None, *labels: str) -> None:
-        """Set a gauge; None takes it away."""
+        """Set a gauge; None removes it."""
         if value is None:
             self._values.pop(labels, None)
         elif labels in self._values or len(self._values) < self._most:
@@ -41,25 +41,25 @@ class Series:
 
 
 class Ranking:
-    """Counters of many names, of which the busiest are exposed and the rest are added up as other.
+    """Counters of many names: the busiest are exposed, and the rest are summed as other.
 
-    Each name has one value for each of several families. What a name counts while it is not exposed is part of `other`
-    for good, and a name keeps its own count while it is not exposed: no exposed series ever goes back. Names that were
-    not counted for longest are forgotten first.
+    Each name has one value per family. What a name counts while it is not exposed stays in `other` for good, and the
+    name keeps its own count meanwhile, so no exposed series ever decreases. The names counted least recently are
+    evicted first.
     """
 
     def __init__(self, width: int, labels: int, most: int = MOST_NAMED, known: int = 512) -> None:
         self._width, self._most, self._known = width, most, known
         self._other_labels: Labels = (OTHER,) * labels
         self._totals: dict[Labels, list[float]] = {}
-        # What a name was counted for lately: halved at each review, so that the busiest now are exposed.
+        # Recent weight of each name, halved at each review, so that the currently busiest names are exposed.
         self._recent: dict[Labels, float] = {}
         self._exposed: dict[Labels, list[float]] = {}
         self._other = [0.0] * width
 
     def add(self, amounts: Sequence[float], weight: float, *labels: str) -> None:
-        """Count; `weight` is what the name is ranked by."""
-        # The one that was counted last is forgotten last.
+        """Count values for a name; `weight` is its contribution to the ranking."""
+        # Reinserted at the end: eviction starts with the name counted least recently.
         self._recent[labels] = self._recent.pop(labels, 0.0) + weight
         if len(self._recent) > self._known:
             self._forget()
@@ -71,12 +71,12 @@ class Ranking:
             values[place] += amount
 
     def add_unnamed(self, amounts: Sequence[float]) -> None:
-        """Count as other."""
+        """Count values as other."""
         for place, amount in enumerate(amounts):
             self._other[place] += amount
 
     def review(self) -> None:
-        """Expose names that are clearly busier than exposed ones, instead of them. To be called now and then."""
+        """Replace exposed names with clearly busier ones. Call this periodically."""
         hidden = sorted((name for name in self._recent if name not in self._exposed), key=self._recent.__getitem__)
         shown = sorted(self._exposed, key=lambda name: self._recent.get(name, 0.0), reverse=True)
         while hidden and shown and self._recent[hidden[-1]] > 2 * self._recent.get(shown[-1], 0.0):
@@ -87,7 +87,7 @@ class Ranking:
             self._recent[name] /= 2
 
     def read(self, place: int) -> list[tuple[Labels, float]]:
-        """The series of one of the families."""
+        """The series of one family."""
         found = [(labels, values[place]) for labels, values in list(self._exposed.items())]
         return [*found, (self._other_labels, self._other[place])]
 
@@ -105,5 +105,5 @@ class Ranking:
 
 
 def with_label(series: Iterable[tuple[Labels, float]], label: str) -> list[tuple[Labels, float]]:
-    """The series with one more label value at the end."""
+    """The series with one more label value appended."""
     return [((*labels, label), value) for labels, value in series]

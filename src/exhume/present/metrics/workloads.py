@@ -1,6 +1,6 @@
-"""CPU time, direct reclaim and throttling by workload: a pod, or the unit, container or cgroup that a process is in.
+"""CPU time, direct reclaim and throttling by workload: a pod, or the unit, container or cgroup of a process.
 
-CPU time is that of stack samples: it says how much of a pod's time went into freeing memory itself, which the kernel
+CPU time comes from stack samples: they show how much of a pod's time was spent in direct reclaim, which the kernel
 counts for no cgroup. Operators look at 15% of it.
 """
 
@@ -26,7 +26,7 @@ _FLUSH_TICKS = 10
 
 
 class _Place(NamedTuple):
-    """The uid of the pod that a cgroup belongs to; else the pattern of its service, container or path."""
+    """The workload of a cgroup: the uid of its pod, else the pattern of its service, container or path."""
 
     pod: str | None
     cgroup: str
@@ -34,7 +34,8 @@ class _Place(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _place_of(cgroup: str) -> _Place:
-    """Processes come by the dozen each second, and most are in the same few cgroups."""
+    """The workload of a cgroup path; cached, as dozens of processes start each second, most of them in the same few
+    cgroups."""
     identity = identify(cgroup)
     if identity is not None and identity.pod is not None:
         return _Place(identity.pod, "")
@@ -42,14 +43,14 @@ def _place_of(cgroup: str) -> _Place:
 
 
 class Workloads:
-    """Three counters for each workload: throttled, sampled and reclaiming seconds. The ranking is by trouble; CPU time
-    alone counts little."""
+    """Three counters per workload: throttled, sampled and reclaiming seconds. Workloads are ranked by trouble; CPU
+    time alone has little weight."""
 
     def __init__(self) -> None:
         self.ranking = Ranking(width=3, labels=3)
         self._process: dict[int, _Place] = {}
         self._pod: dict[str, tuple[str, str]] = {}
-        # Frames and stacks are named by hashes of their content: the same in every segment.
+        # Frames and stacks are identified by content hashes, which are the same in every segment.
         self._frames: set[int] = set()
         self._stacks: dict[int, None] = {}
         self._sorted: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
@@ -57,7 +58,7 @@ class Workloads:
         self._ticks = 0
 
     def take(self, rows: Mapping[str, Sequence[Columns]]) -> None:
-        """Take in the tables of a tick that matter."""
+        """Process the relevant tables of a tick."""
         for columns in rows.get("processes", ()):
             self._learn_processes(columns)
         for columns in rows.get("events", ()):
@@ -76,7 +77,8 @@ class Workloads:
                 self.ranking.add((seconds, 0.0, 0.0), seconds, *self.labels_of(cgroup))
 
     def labels_of(self, cgroup: str) -> Labels:
-        """Namespace, pod and cgroup of a path: of a pod the first two, by its uid where its name is not known."""
+        """The namespace, pod and cgroup labels of a workload: for a pod the first two, with its uid if its name is
+        unknown."""
         return self._labels(_place_of(cgroup))
 
     def _labels(self, place: "_Place") -> Labels:
@@ -86,17 +88,17 @@ class Workloads:
         self._learn_pods(columns)
         known, pids = self._process, columns["pid"]
         for pid, cgroup in zip(pids, columns.get("cgroup") or [None] * len(pids), strict=True):
-            # One that comes again replaces what was known: a number is used again.
+            # A pid that appears again replaces the old entry: pids are reused.
             known.pop(pid, None)
             if cgroup:
                 known[pid] = _place_of(cgroup)
-        # Once a tick: hundreds of processes may have begun in it.
+        # Trimmed once per tick: hundreds of processes may have started in it.
         _bound(known, _MOST_PROCESSES)
 
     def _learn_pods(self, columns: Columns) -> None:
         if not columns.get("pod") or not columns.get("pod_name"):
             return
-        # Most processes of a tick are in the same few pods, or in none.
+        # Most processes of a tick are in the same few pods, or in none, so distinct pairs are enough.
         for pod, pod_name in dict.fromkeys(zip(columns["pod"], columns["pod_name"], strict=True)):
             if pod and pod_name:
                 namespace, _, name = pod_name.rpartition("/")
@@ -120,7 +122,7 @@ class Workloads:
             self._sorted = np.sort(np.fromiter(self._stacks, np.uint64, len(self._stacks)))
 
     def _flush(self) -> None:
-        """Count the samples of some ticks at once: by process it takes as long for one tick as for several."""
+        """Count the samples of several ticks at once: grouping by process takes as long for one tick as for several."""
         if not self._samples:
             return
         pids, weights = (np.concatenate([each[name] for each in self._samples]) for name in ("pid", "weight_us"))
@@ -130,7 +132,8 @@ class Workloads:
             at = np.minimum(np.searchsorted(self._sorted, stacks), len(self._sorted) - 1)
             inside = self._sorted[at] == stacks
         self._samples = []
-        # Counting takes a sort; adding up would take an argsort. The weight of a sample changes with the rate alone.
+        # Counting needs a sort, summing would need an argsort. The weight of a sample changes only with the sampling
+        # rate.
         seconds: dict[int, list[float]] = {}
         alike = len(weights) > 0 and bool((weights == weights[0]).all())
         for weight in [int(weights[0])] if alike else np.unique(weights).tolist():
@@ -138,7 +141,7 @@ class Workloads:
             _count(seconds, 0, pids[chosen], weight / 1e6)
             if inside is not None:
                 _count(seconds, 1, pids[chosen][inside[chosen]], weight / 1e6)
-        # Threads of the kernel and what is not known yet are one: no workload is to blame for them.
+        # Kernel threads and unknown processes share one entry: no workload is responsible for them.
         nothing = _Place(None, "/")
         sums: dict[_Place, list[float]] = {}
         for pid, (cpu_s, reclaim_s) in seconds.items():
@@ -157,6 +160,6 @@ def _count(seconds: dict[int, list[float]], place: int, pids: npt.NDArray[np.int
 
 
 def _bound(known: dict[int, _Place] | dict[str, tuple[str, str]] | dict[int, None], most: int) -> None:
-    """Forget the oldest entries past a number."""
+    """Evict the oldest entries beyond a limit."""
     while len(known) > most:
         del known[next(iter(known))]  # type: ignore[arg-type]

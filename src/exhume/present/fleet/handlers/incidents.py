@@ -1,4 +1,4 @@
-"""Incidents of all nodes: the newest first, how many began in each hour, and the bundle of one."""
+"""Incidents of all nodes: a list, newest first, a histogram by hour, and the bundle of each incident."""
 
 import os
 import tempfile
@@ -19,19 +19,19 @@ from exhume.present.web.params import Refusal
 from exhume.present.web.schemas import Reply, json_reply
 from exhume.store.read.bundle import SUFFIX
 
-# All columns but the finding, which is read with the bundle.
+# All columns except the finding, which is read together with the bundle.
 COLUMNS = (
     *("node", "id", "at", "until", "cause", "severity", "confidence", "core", "function", "process", "culprit"),
     *("leaker", "lost_core_s", "summary", "bundle"),
 )
 BUNDLES = "bundles"
 _NUMBERS = ("confidence", "lost_core_s")
-# Of a bundle that is fetched from an object store.
+# Limits for fetching a bundle from an object store.
 MAX_BUNDLE_BYTES, _PIECE = 512 << 20, 1 << 20
 
 
 def histogram(handle: LakeHandle, params: HistogramParams) -> Reply:
-    """How many incidents began in each hour."""
+    """The number of incidents that began in each hour."""
     counts: Counter[int] = Counter()
     for day in handle.days("incidents"):
         table = handle.incidents(day, COLUMNS)
@@ -80,7 +80,7 @@ def incidents(handle: LakeHandle, params: IncidentsParams) -> Reply:
 
 
 def _selected_nodes(handle: LakeHandle, params: IncidentsParams, until: int) -> set[str] | None:
-    """The nodes that were asked for; None for all."""
+    """The requested nodes; None for all."""
     if params.node is not None:
         return {params.node}
     if params.key is None:
@@ -120,8 +120,7 @@ def _texts(table: pa.Table, name: str) -> list[str]:
 
 
 def safe_bundle(path: str | None) -> PurePosixPath | None:
-    """Where a bundle is in the lake; None for what is not a bundle's path: rows come from nodes, that is from
-    anywhere."""
+    """The path of a bundle in the lake; None if the path is not valid: rows come from nodes and are untrusted."""
     if not path or "\0" in path or not path.endswith(SUFFIX):
         return None
     parts = PurePosixPath(path).parts
@@ -131,7 +130,7 @@ def safe_bundle(path: str | None) -> PurePosixPath | None:
 
 
 def bundle_path(handle: LakeHandle, params: BundlePathParams) -> Reply | tuple[str, bool]:
-    """The bundle of an incident as a file on this machine, and whether it was fetched: then the caller removes it."""
+    """The bundle of an incident as a local file, and whether it was fetched, in which case the caller removes it."""
     for day in reversed(handle.days("incidents")):
         table = handle.incidents(day, COLUMNS)
         if table is None or "bundle" not in table.column_names:
@@ -148,7 +147,7 @@ def _local(handle: LakeHandle, path: PurePosixPath) -> tuple[str, bool]:
     if isinstance(handle.lake, Path):
         lake = handle.lake.resolve()
         file = (lake / path).resolve()
-        # A link in the lake leads nowhere else.
+        # A symlink in the lake must not lead outside it.
         if not file.is_relative_to(lake):
             raise Refusal(404, f"{path} is not a file of the lake")
         return str(file), False

@@ -1,4 +1,4 @@
-"""Nodes: the lake as a whole, every node's value of an hour, their attributes, and one node."""
+"""Nodes: the lake as a whole, each node's values for an hour, node attributes, and details of one node."""
 
 from collections.abc import Iterable, Sequence
 
@@ -21,14 +21,14 @@ from exhume.present.web.params import QueryParams, Refusal
 from exhume.present.web.schemas import Reply, framed, json_reply
 
 VERSION = 1
-# Columns are sent before they are asked for, the usual ones first, up to so many bytes. The others are read on request.
+# Columns sent without being requested, the most useful first, up to a byte limit. The others are read on request.
 USUAL = (
     *("zone", "pool", "image", "kernel", "instance_type", "os", "bootstrap", "cgroup.version"),
     *("nic.driver", "nic.firmware"),
 )
 USUAL_PREFIXES = ("unit.", "label.", "nic.", "sysctl.", "container.")
 MAX_COLUMN_BYTES = 1_500_000
-# Above this an attribute is an identifier rather than a property; it is read on request only.
+# An attribute with more values than this is an identifier rather than a property; it is read only on request.
 MAX_VALUES = 2_000
 
 
@@ -50,7 +50,7 @@ def _measure(measure: Measure) -> MeasureShape:
 
 
 def cells(handle: LakeHandle, params: CellsParams) -> Reply:
-    """One value of each node and measure for an hour."""
+    """One value per node and measure for an hour."""
     names = params.names
     at = handle.hour_or_newest(params.at)
     hour = handle.hour(at, names)
@@ -73,7 +73,7 @@ def cells(handle: LakeHandle, params: CellsParams) -> Reply:
 
 
 def attributes(handle: LakeHandle, params: AttributesParams) -> Reply:
-    """Attributes of each node at the end of an hour: the requested ones, or the usual ones of all."""
+    """The attributes of each node at the end of an hour: the requested ones, or by default the usual ones."""
     at, roster = _roster(handle, params)
     days = days_of(handle, at, list(params.keys) or None)
     keys = params.keys or _usual_first(days)
@@ -114,7 +114,7 @@ def _usual_first(keys: Iterable[str]) -> list[str]:
 
 
 def _packed(column: Column) -> tuple[bytes, int]:
-    """The codes in as few bytes as they need, padded so that the next array is aligned."""
+    """The codes in the narrowest integer type, padded so that the next array is aligned."""
     if len(column.values) == 1 and column.codes.all():
         return b"", 0
     width = 1 if len(column.values) < 256 else 2 if len(column.values) < 65_536 else 4
@@ -123,7 +123,7 @@ def _packed(column: Column) -> tuple[bytes, int]:
 
 
 def node(handle: LakeHandle, params: NodeParams) -> Reply:
-    """One node: its minutes in an hour, and its attributes at the end of it."""
+    """One node: its minutes within an hour, and its attributes at the end of that hour."""
     at = handle.hour_or_newest(params.at)
     rows = handle.minutes(at, params.name, [measure.name for measure in MEASURES])
     days = days_of(handle, at, None)
