@@ -202,7 +202,7 @@ def _times(evidence: Evidence, zone: tzinfo | None, *, rounded: bool = False) ->
 
 
 def shortened(text: str, width: int) -> str:
-    """A text on one line, cut to `most` characters."""
+    """A text on one line, cut to `width` characters."""
     return text if len(text) <= width else text[: max(1, width - 1)].rstrip() + "…"
 
 

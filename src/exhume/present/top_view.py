@@ -1,7 +1,7 @@
 """The view model of `exhume top`: the newest rows of a live recording, summed over the last seconds.
 
-It is computed once a second next to the work that it watches: rows are summed as arrays, and only what is shown becomes
-objects.
+It is computed once a second on the node that it watches, so rows are summed as arrays, and only what is shown becomes
+Python objects.
 """
 
 from collections import defaultdict, deque
@@ -40,23 +40,23 @@ TABLES = (
     *("cpu", "samples", "run_delays", "threads", "throttling", "node", "cgroups", "events", "losses", "self"),
     *("processes", "stacks", "frames"),
 )
-# Those that are summed over the window.
+# Tables that are summed over the window.
 _SPENT = ("samples", "run_delays", "threads", "throttling")
-# What processes are ranked by, how far back cores are shown, and how far back the rest is looked for.
+# The window by which processes are ranked, the history shown for cores, and how far back everything else is read.
 WINDOW_NS = 5 * NANOS
 HISTORY_NS = 60 * NANOS
 PAST_NS = 3600 * NANOS
-# A tick that begins later than this after the last one does not continue what that one saw.
+# A tick that begins later than this after the previous one does not continue its stalls.
 _PAUSE_NS = 2 * NANOS
 STATES = ("system", "softirq", "user", "steal")
 _SYSTEM, _SOFTIRQ = 0, 1
-# Hard and soft interrupts have one colour; see the palette.
+# Hard and soft interrupts share a colour; see the palette.
 _PARTS = (("system",), ("irq", "softirq"), ("user", "nice"), ("steal",))
 GAP = -1
 _RANKS = np.array([state_rank(state, 1) for state in STATES])
-# Entries that are kept of processes, of stacks and frames, and of names; the oldest go first.
+# Limits on cached processes, on stacks and frames, and on names; the oldest entries are evicted first.
 _MOST_PROCESSES, _MOST_STACKS, _MOST_NAMES = 32_768, 200_000, 8192
-# Cores of which the process and function are looked for.
+# For at most this many cores, the current process and function are looked up.
 _NAMED_CORES = 16
 LISTED = 100
 _KEPT_INCIDENTS = 50
@@ -68,7 +68,7 @@ NOWHERE = ContainerIdentity(None, None, None)
 
 
 class Order(StrEnum):
-    """What processes, containers and pods are ranked by."""
+    """The key by which processes, containers and pods are ranked."""
 
     CPU = "cpu"
     WAIT = "wait"
@@ -77,9 +77,9 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CoreUsage:
-    """A core in the last tick, in permille: the state that took most of it, with its own share. `waiting` is how many
-    threads waited for it, on average. `stall_s` is how long it has been at 95% or more in the kernel and interrupts
-    without a pause, and `longest_stall_s` the longest such time of the last minute."""
+    """A core in the last tick, in permille: the dominant state and its own share. `waiting` is the mean number of
+    threads waiting for the core. `stall_s` is how long it has been at 95% or more in the kernel and interrupts without
+    a pause, and `longest_stall_s` the longest such time of the last minute."""
 
     cpu: int
     state: str
@@ -96,8 +96,8 @@ class CoreUsage:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A process, container or pod: cores that it used, of those in the kernel, and threads of it that waited to run
-    and that a quota stopped, on average. None where the recorder did not look."""
+    """A process, container or pod: the cores it used, the part of that in the kernel, and the mean number of its
+    threads that waited to run or were throttled by a quota. None where the recorder has no data."""
 
     name: str
     cpu: float
@@ -111,7 +111,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """The part of the time in which some tasks stalled for a resource; None where the kernel does not say."""
+    """The share of time in which some tasks stalled for a resource; None if the kernel does not report it."""
 
     cpu: float | None = None
     memory: float | None = None
@@ -120,7 +120,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class Zombies:
-    """Memory cgroups that were removed and are still there, of all that the kernel tracks."""
+    """Memory cgroups that were removed but still exist, out of all that the kernel tracks."""
 
     count: int
     tracked: int | None
@@ -129,7 +129,7 @@ class Zombies:
 
 @dataclass(frozen=True, slots=True)
 class RecorderUsage:
-    """The recorder in the last tick. `losses` are counts by kind, of the last five minutes."""
+    """The recorder in the last tick. `losses` are counts by kind over the last five minutes."""
 
     rate_hz: int = 0
     samples: int = 0
@@ -140,9 +140,9 @@ class RecorderUsage:
 
 @dataclass(frozen=True, slots=True)
 class TopFrame:
-    """A node at one moment. Processes, containers and pods are those of the last `window_s` seconds, the first ones in
-    the order that was asked for; `incidents` are of the last hour, the newest first. `strip` has the last minute of the
-    cores."""
+    """A node at one moment. Processes, containers and pods cover the last `window_s` seconds, the top ones in the
+    requested order; `incidents` are those of the last hour, newest first. `strip` shows the last minute of the cores.
+    """
 
     node: str
     time: Wall
@@ -162,7 +162,7 @@ class TopFrame:
 
     @property
     def worst_cores(self) -> list[CoreUsage]:
-        """The cores that are stalled first, then those that were, then by time in the kernel."""
+        """Stalled cores first, then the others by kernel time."""
         return sorted(self.cores, key=_badness, reverse=True)
 
 
@@ -171,7 +171,7 @@ def _badness(core: CoreUsage) -> tuple[float, ...]:
 
 
 class StripRow(NamedTuple):
-    """A line of the strip: one core, or neighbours of which each tick shows the worst."""
+    """A line of the strip: one core, or neighbouring cores of which each tick shows the worst."""
 
     cpus: list[int]
     states: list[int]
@@ -180,16 +180,16 @@ class StripRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """Cores x ticks, the newest last: the state (an index into STATES) that took most, and its own share in permille;
-    GAP where nothing was recorded."""
+    """Cores x ticks, newest last: the dominant state (an index into STATES), and its own share in permille; GAP where
+    nothing was recorded."""
 
     cpus: list[int]
     states: npt.NDArray[np.int8]
     permille: npt.NDArray[np.int16]
 
     def rows(self, most: int) -> list[StripRow]:
-        """At most so many lines; a share of the kernel, of interrupts or of the hypervisor is worse than the same of
-        programs."""
+        """At most `most` lines; when cores are pooled, a share of kernel, interrupt or steal time is worse than the
+        same share of user time."""
         size = max(1, -(-len(self.cpus) // max(1, most)))
         ranks = self.permille * _RANKS[self.states]
         found = []
@@ -202,7 +202,8 @@ class Strip:
 
 
 class _CoreTick(NamedTuple):
-    """All cores in one tick, by their numbers; GAP where a core has no row. `run` is how long each has been stalled."""
+    """All cores in one tick, indexed by core number; GAP where a core has no row. `run` is how long each has been
+    stalled."""
 
     start: int
     end: int
@@ -274,7 +275,7 @@ class _Cores:
         return Strip(cpus.tolist(), states, shares)
 
     def usage(self, names: "Callable[[Sequence[int]], Mapping[int, tuple[int, str, str | None]]]") -> list[CoreUsage]:
-        """Every core in the last tick; `names` finds who runs on some."""
+        """Every core in the last tick; `names` finds the processes that run on some of them."""
         if not self.ticks:
             return []
         last = self.ticks[-1]
@@ -302,7 +303,7 @@ class _Cores:
 
 
 def _padded(values: npt.NDArray[Any], size: int, missing: int = 0) -> npt.NDArray[Any]:
-    """An array by numbers of cores, cut or filled: cores come and go."""
+    """An array indexed by core number, cut or padded to a size: cores can be hotplugged."""
     if len(values) >= size:
         return values[:size]
     return np.concatenate([values, np.full(size - len(values), missing, values.dtype)])
@@ -315,8 +316,8 @@ class _Process(NamedTuple):
 
 
 class _Spent(NamedTuple):
-    """CPU time and waiting between two monotonic times: microseconds in all and in the kernel, and nanoseconds of
-    waiting, by process; nanoseconds of throttling, by cgroup."""
+    """CPU time and waiting between two monotonic times: by process, total and kernel microseconds and nanoseconds of
+    waiting; by cgroup, nanoseconds of throttling."""
 
     since: int
     until: int
@@ -326,7 +327,7 @@ class _Spent(NamedTuple):
 
 
 class _Sum:
-    """The same of a process, container or pod, in seconds."""
+    """The same sums for a process, container or pod, in seconds."""
 
     __slots__ = ("cpu", "kernel", "throttled", "waiting")
 
@@ -342,7 +343,7 @@ class _Sum:
             self.waiting = (self.waiting or 0.0) + other.waiting
 
     def over(self, seconds: float) -> tuple[float, float, float | None, float | None]:
-        """The means of a time, as `Usage` has them."""
+        """The averages over a duration, as in `Usage`."""
         waiting, throttled = (
             None if value is None else round(value / seconds, 4) for value in (self.waiting, self.throttled)
         )
@@ -355,7 +356,7 @@ class _Sum:
 
 
 class LiveNode:
-    """What is known of a node by the rows of its recorder, taken in as they come."""
+    """The state of a node, updated from the rows of its recorder as they arrive."""
 
     def __init__(self) -> None:
         #: The end of the last tick, as wall time; None before the first.
@@ -377,7 +378,7 @@ class LiveNode:
         self._self: dict[str, Any] = {}
 
     def take_past(self, recording: Recording, live: SegmentName) -> None:
-        """Begin with what was recorded in this boot before the live segment: the cores, and what lies further back."""
+        """Load what was recorded in this boot before the live segment: the cores, and data with a longer history."""
         until = live.wall_ms * MILLIS
         lengths = {"cpu": HISTORY_NS, "cgroups": PAST_NS, "events": PAST_NS, "losses": LOSSES_NS}
         for table, nanos in lengths.items():
@@ -388,10 +389,10 @@ class LiveNode:
                     self._takers[table](segment.name, rows)
 
     def take(self, segment: SegmentName, rows: NewRows) -> None:
-        """Take in new rows of a segment."""
+        """Process new rows of a segment."""
         ends = np.sort(rows["anchors"].column("time").to_numpy()).tolist() if "anchors" in rows else []
         if ends and ends[-1] < self._now:
-            # The clock of another boot.
+            # Times went back: these rows are from another boot.
             self._cores, self._node = _Cores(), []
             self._spent.clear()
         for table, taker in self._takers.items():
@@ -402,7 +403,7 @@ class LiveNode:
         if self._spent:
             self._take_spent(rows, self._now, ends[-1])
         else:
-            # The first rows may be of minutes: those of the window, tick by tick.
+            # The first batch may span minutes: process only the ticks within the window, one by one.
             edges = [segment.start_ms * MILLIS, *ends]
             for since, until in islice(pairwise(edges), max(0, len(edges) - 1 - WINDOW_NS // NANOS), None):
                 parts = {table: _between(rows[table], table, since, until) for table in _SPENT if table in rows}
@@ -413,7 +414,7 @@ class LiveNode:
 
     @property
     def _takers(self) -> "dict[str, Callable[[SegmentName, pa.Table], None]]":
-        """Explanations before what they explain."""
+        """The handler of each table, ordered so that names and frames are known before the rows that refer to them."""
         return {
             "processes": self._take_processes,
             "frames": self._take_frames,
@@ -433,7 +434,7 @@ class LiveNode:
         self._learn_names(rows)
         names = ("pid", "comm", "container", "pod")
         for pid, comm, container, pod in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
-            self._processes.pop(pid, None)  # a number is used again
+            self._processes.pop(pid, None)  # pids are reused
             self._processes[pid] = _Process(comm or f"pid {pid}", container or None, pod or None)
         _bound(self._processes, _MOST_PROCESSES)
 
@@ -446,7 +447,7 @@ class LiveNode:
                 _bound(known, _MOST_NAMES)
 
     def name_containers(self, names: Mapping[str, str]) -> None:
-        """Names of containers that were recorded before; newer ones stay."""
+        """Add container names that were recorded earlier; newer ones are not overwritten."""
         self._names["container"] = {**names, **self._names["container"]}
 
     def _take_frames(self, _: SegmentName, rows: pa.Table) -> None:
@@ -455,7 +456,7 @@ class LiveNode:
         _bound(self._frames, _MOST_STACKS)
 
     def _take_stacks(self, _: SegmentName, rows: pa.Table) -> None:
-        # Root first: the leaf is the last one of each list.
+        # Stacks are root-first: the last frame of each list is the leaf.
         columns = rows.combine_chunks()
         lists = columns.column("frames").chunk(0)
         offsets, frames = lists.offsets.to_numpy(), lists.values.to_numpy()
@@ -529,20 +530,21 @@ class LiveNode:
         return dict(zip(pids.tolist(), zip(total, kernel, strict=True), strict=True))
 
     def _leaf(self, stack: int) -> tuple[bool, str]:
-        """Whether the innermost function of a stack is one of the kernel, and its name."""
+        """Whether the innermost function of a stack is a kernel function, and its name."""
         return self._frames.get(self._leaves.get(stack, 0), (False, ""))
 
     def _name_unknown(self, rows: pa.Table, key: str, numbers: Iterable[int]) -> None:
-        """A process that lived for an instant, or a thread of the kernel, is known by the name of its row alone."""
+        """Name the processes that have no processes row, such as short-lived ones and kernel threads, after their
+        sample rows."""
         unknown = [number for number in numbers if number not in self._processes]
         column = rows.column(key).to_numpy() if unknown else np.zeros(0)
         for number in unknown:
             name = rows.column("comm")[int(np.argmax(column == number))].as_py()
-            # The idle threads of all cores have one number: interrupts were served in them.
+            # The idle threads of all cores share pid 0: interrupts were served in them.
             self._processes[number] = _Process(name if number else "swapper", None, None)
 
     def frame(self, node: str, order: Order = Order.CPU, match: str = "") -> TopFrame:
-        """The node now; `match` keeps what has this text in its name, number, container or pod."""
+        """The current state of the node; `match` selects rows with this text in their name, pid, container or pod."""
         seconds = max(self._now - self._spent[0].since, 1) / NANOS if self._spent else 0.0
         processes, containers, pods = self._sums()
         last = self._node[-1] if self._node else {}
@@ -619,7 +621,7 @@ class LiveNode:
         return self._names["pod"].get(pod, pod)
 
     def _on_cores(self, cpus: Sequence[int]) -> dict[int, tuple[int, str, str | None]]:
-        """The process that ran most on some cores since the last poll, and the function that it was in."""
+        """The process that ran most on each of the given cores since the last poll, and the function that it was in."""
         found: dict[int, tuple[int, str, str | None]] = {}
         if self._samples is None:
             return found
@@ -679,7 +681,7 @@ def _heaviest(keys: npt.NDArray[Any], weights: npt.NDArray[Any]) -> int:
 
 
 def _bound(known: MutableMapping[Any, Any], most: int) -> None:
-    """Forget the oldest entries past a number."""
+    """Evict the oldest entries beyond a limit."""
     for key in list(islice(known, max(0, len(known) - most))):
         del known[key]
 

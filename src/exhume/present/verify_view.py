@@ -1,4 +1,4 @@
-"""The proof of a fix as JSON, and the text that its views share."""
+"""The verification of a fix as JSON, and the texts that its views share."""
 
 from datetime import tzinfo
 from typing import Any
@@ -20,8 +20,8 @@ _EXPECTED = {"fall": "to fall", "stop": "to stop", "stay": "to stay as it was", 
 
 
 def verdict(verification: Verification) -> str:
-    """proved, worse or unproven. What was promised has to be proved; of what should stay as it was, only harm that is
-    seen speaks against it: to rule all harm out takes longer than to see that something stopped."""
+    """The verdict: proved, worse or unproven. Promised effects must be proved; for measures that should stay as they
+    were, only observed harm counts, because ruling out all harm takes longer than seeing that something stopped."""
     measures = verification.measures
     if any(each.change is Change.WORSE and not each.as_expected for each in measures):
         return "worse"
@@ -30,8 +30,8 @@ def verdict(verification: Verification) -> str:
 
 
 def not_ruled_out(verification: Verification) -> list[Verified]:
-    """Measures that should stay as they were, for which harm is neither seen nor ruled out; none where that was all
-    there was to prove."""
+    """Measures that should stay as they were and for which harm was neither seen nor ruled out; empty if all measures
+    should stay as they were."""
     measures = verification.measures
     if all(each.effect.expected == "stay" for each in measures):
         return []
@@ -65,7 +65,7 @@ def sentence(verification: Verification) -> str:
 
 
 def title(effect: Effect) -> str:
-    """The measure, and whose it is."""
+    """The measure, and the object it belongs to."""
     name = MEASURES[effect.measure].title
     return f"{name} of {effect.subject}" if effect.subject else name
 
@@ -79,7 +79,7 @@ def format_stretch_value(measure: Measure, stretch: Stretch) -> str:
 
 
 def format_both(verified: Verified) -> str:
-    """`2,950 → 8 a second`."""
+    """Both values: `2,950 → 8 a second`."""
     measure, before, after = verified.effect.measure, verified.before, verified.after
     if before.value is None or after.value is None or MEASURES[measure].unit == SHARE:
         return f"{format_value(measure, before.value)} → {format_value(measure, after.value)}"
@@ -87,7 +87,7 @@ def format_both(verified: Verified) -> str:
 
 
 def format_lengths(verified: Verified) -> str:
-    """Over how long it was measured, and from where."""
+    """The durations of both measurements, and their sources."""
     parts = []
     for stretch, when in ((verified.before, "before"), (verified.after, "since")):
         over = f"{format_duration(stretch.seconds)} {when}" if stretch.observations else f"not measured {when}"
@@ -96,7 +96,7 @@ def format_lengths(verified: Verified) -> str:
 
 
 def format_stretch(measure: Measure, stretch: Stretch) -> str:
-    """Over how long, in how many observations, from where."""
+    """The duration of a measurement, the number of observations, and the source."""
     if not stretch.observations:
         return "not measured"
     over = format_duration(stretch.seconds)
@@ -106,7 +106,7 @@ def format_stretch(measure: Measure, stretch: Stretch) -> str:
 
 
 def verification_json(verification: Verification, zone: tzinfo | None) -> dict[str, Any]:
-    """What `exhume fix verify --json` prints."""
+    """The JSON of `exhume fix verify --json`."""
     ends = {"since": verification.looked_from, "until": verification.looked_until}
     return {
         "version": VERSION,

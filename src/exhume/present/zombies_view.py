@@ -24,7 +24,7 @@ FILES_OF_A_DIRECTORY = 5
 
 @dataclass(frozen=True, slots=True)
 class PinPattern:
-    """Files that differ only in ids and numbers, below one parent (its directory)."""
+    """Files below one parent (its directory) whose paths differ only in ids and numbers."""
 
     pattern: str
     kind: PinKind
@@ -45,13 +45,13 @@ class PinPattern:
 
     @property
     def holders(self) -> dict[int, tuple[str, str]]:
-        """Name and manner of every process that holds one of the files."""
+        """The name of every process that holds one of the files, and how it holds it."""
         return {holder.pid: (holder.comm, holder.how) for file in self.files for holder in file.holders}
 
 
 def pin_patterns(files: Sequence[PinnedFile]) -> list[PinPattern]:
-    """Pinning files by their pattern, most pages first. Names that have nothing in common (as programs make them up for
-    temporary files) are grouped by their directory, where there are several."""
+    """Pinning files by path pattern, most pages first. Unrelated names in one directory (such as random names of
+    temporary files) are grouped by directory if there are several."""
     alone, together = _grouped(files, path_pattern)
     alone, in_directories = _grouped(
         alone, lambda path: f"{path_pattern(path.rpartition('/')[0])}/*", FILES_OF_A_DIRECTORY
@@ -64,10 +64,10 @@ def pin_patterns(files: Sequence[PinnedFile]) -> list[PinPattern]:
 def _grouped(
     files: Sequence[PinnedFile], pattern_of: Callable[[str], str], least: int = 2
 ) -> tuple[list[PinnedFile], list[PinPattern]]:
-    """Files that fewer than `least` share a pattern with, and the groups of the others."""
+    """The files whose pattern is shared by fewer than `least`, and the groups of the others."""
     groups: dict[tuple[str, PinKind, str], list[PinnedFile]] = {}
     for file in files:
-        # A block device is what it is, whatever its number.
+        # The number of a block device identifies it, so it is not generalised.
         pattern = file.path if file.kind is PinKind.METADATA else pattern_of(file.path)
         groups.setdefault((pattern, file.kind, file.parent), []).append(file)
     alone = [file for found in groups.values() if len(found) < least for file in found]
@@ -75,7 +75,7 @@ def _grouped(
 
 
 def recorded_below(explanation: Explanation) -> Counter[str]:
-    """Recorded zombies by the parent that holds them: of the listed ones, the closest above each."""
+    """Recorded zombies by the closest listed parent above them."""
     parents = {parent.name for parent in explanation.parents}
     found: Counter[str] = Counter()
     for leaker in explanation.leaks.leakers if explanation.leaks else ():
@@ -89,13 +89,13 @@ def recorded_below(explanation: Explanation) -> Counter[str]:
 
 
 def containers_of(leaker: Leaker, names: Mapping[str, ContainerName]) -> list[tuple[str, ContainerName | None, int]]:
-    """The containers of a leaker: id, name where it is known, and how many zombies, those with the most first."""
+    """The containers of a leaker: id, name if known, and number of zombies, in descending order of zombies."""
     counted: Counter[tuple[str, ContainerName | None]] = Counter()
     for life in leaker.lives:
         identity = identify(life.path)
         if identity is not None and identity.container is not None:
             name = names.get(identity.container)
-            # Many ids of one name (a container that is recreated each time) are one container to a person.
+            # Different ids with the same name (a container that is recreated each time) count as one container.
             counted["" if name else identity.container, name] += 1
     ids = {name: number for number, name in names.items()}
     return [

@@ -1,5 +1,5 @@
-"""An audit in the terminal: who is in trouble, the worst first, each with why, whether it is needed, where it is from
-and what it costs; then what came switched on with the image, and what could not be seen."""
+"""An audit in the terminal: the services in trouble, the worst first, each with the reason, whether it is needed, its
+origin and its cost; then what the image enabled by default, and what could not be seen."""
 
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
@@ -79,7 +79,7 @@ def audit_lines(audit: Audit, zone: tzinfo | None, width: int, *, everything: bo
 
 
 def _table(judged: Sequence[Judged], width: int) -> Iterator[Text]:
-    """One line each: name, what is wrong, how often, how it ended, needed or not."""
+    """A line per service: name, what is wrong, how often, how it last ended, whether it is needed."""
     rows = [
         (
             visible(each.service.key),
@@ -92,7 +92,7 @@ def _table(judged: Sequence[Judged], width: int) -> Iterator[Text]:
     ]
     titles = ("name", "state", "starts", "last end", "needed?")
     widths = [max(len(row[place]) for row in (titles, *rows)) for place in range(len(titles))]
-    # Names give way first, then how they ended.
+    # If the table is too wide, names are shortened first, then how they ended.
     widths[3] = min(widths[3], 24)
     for place, least in ((0, 20), (3, 8), (0, 8)):
         over = sum(widths) + 2 * len(titles) - width
@@ -139,12 +139,12 @@ def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
             yield from hung(_label(label, colour), said, width, BOLD if label == "why" else PLAIN)
     if not judged.troubled:
         return
-    # Of the log the last lines; what is said again and again, once.
+    # The last lines of the log; consecutive repeats are shown once.
     counted = [(line, len(list(same))) for line, same in groupby(service.log)][-_LOG_LINES:]
     for place, (line, times) in enumerate(counted):
         text = visible(f"{line}  ({times} times)" if times > 1 else line)
         yield _label("" if place else "log", colour).append(shortened(text, width - _LABEL - 3), DIM)
-    # What may be needed is to be mended, and what would stop it comes after that.
+    # A service that may be needed should be repaired: the command that stops it comes second.
     useless = need.needed is Needed.NO
     first = plan_command(judged) if useless else look_command(judged)
     yield _label("", colour).append("▶ ", GREEN).append(visible(first), BOLD)
@@ -153,7 +153,7 @@ def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
 
 
 def _default_on(quiet: Sequence[Judged], width: int) -> Iterator[Text]:
-    """What the image switched on: those that nothing needs by name, the others by their number."""
+    """What the image enabled by default: the units that nothing needs by name, the others as a count."""
     found = [each for each in quiet if each.traits == (Trait.DEFAULT_ON,)]
     if not found:
         return
@@ -165,12 +165,12 @@ def _default_on(quiet: Sequence[Judged], width: int) -> Iterator[Text]:
 
 
 def _held_back(quiet: Sequence[Judged], width: int) -> Iterator[Text]:
-    """What a condition kept from starting: that is no trouble, but often the answer to why something isn't there."""
+    """Services that a condition kept from starting: no trouble, but often the reason why something is missing."""
     found = [each for each in quiet if Trait.CONDITION_FAILED in each.traits]
     if not found:
         return
     own = [each for each in found if each.agent is None or not each.agent.protected]
-    # What a fix holds back is the answer that people come for.
+    # Services held back by a fix come first: that is what people look for.
     own.sort(key=lambda each: each.service.held_back is None)
     yield from section(f"not started, because a condition did not hold: {count(len(found), 'service')}")
     for each in own[:_NAMES_SHOWN]:

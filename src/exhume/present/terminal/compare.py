@@ -1,4 +1,4 @@
-"""A comparison in the terminal: the sentence that matters, what differs, and what could not be compared."""
+"""A comparison in the terminal: a summary sentence, the differences, and what could not be compared."""
 
 from collections.abc import Iterator
 

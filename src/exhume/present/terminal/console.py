@@ -1,4 +1,4 @@
-"""The rich console of the commands (colours as requested, none when piped), and the parts that reports are made of."""
+"""The rich console of the commands (colours as requested, none when piped), and the building blocks of reports."""
 
 import os
 import sys
@@ -14,14 +14,14 @@ from exhume.present.events_view import visible
 
 BOLD, DIM, PLAIN = Style(bold=True), Style(dim=True), Style()
 WIDEST, NARROWEST, PIPED = 120, 60, 100
-# Room that a text needs to hang below its beginning.
+# The minimum width of text with a hanging indent.
 LEAST_TEXT = 30
 
 
 def console(color: str, file: IO[str] | None = None) -> Console:
-    """A console; `color` is auto, always or never. It neither highlights nor wraps."""
+    """Create a console without highlighting or wrapping; `color` is auto, always or never."""
     target = sys.stdout if file is None else file
-    # Without a colour system rich writes no escape sequences at all; `no_color` would leave bold and dim.
+    # Without a colour system rich writes no escape sequences at all; `no_color` would keep bold and dim.
     plain = color == "never" or (color == "auto" and os.environ.get("NO_COLOR"))
     return Console(
         file=target,
@@ -35,20 +35,20 @@ def console(color: str, file: IO[str] | None = None) -> Console:
 
 
 def colours_in(terminal: Console) -> bool:
-    """Whether colours reach the reader."""
+    """Whether colours are displayed."""
     return terminal.is_terminal and terminal.color_system is not None and not terminal.no_color
 
 
 def fitted(terminal: Console, line: Text, hang: int | None = None) -> Iterator[Text]:
-    """Wrap a line where the terminal is too narrow; what follows is indented by `hang`, or two more than the
-    line itself. A line with `no_wrap`, and any line for a pipe, stays whole."""
+    """Wrap a line that is too long for the terminal; continuation lines are indented by `hang`, by default two more
+    than the line itself. Lines with `no_wrap`, and all output to a pipe, are left whole."""
     if line.no_wrap or not terminal.is_terminal or line.cell_len <= terminal.width:
         yield line
         return
     if hang is None:
         hang = len(line.plain) - len(line.plain.lstrip()) + 2
     hang = min(hang, max(terminal.width // 2, terminal.width - LEAST_TEXT))
-    # rich breaks all lines at one width: the first has the room of the indentation too.
+    # rich wraps all lines at one width, but the first line has the room of the hanging indent as well.
     head, *_ = line.wrap(terminal, terminal.width)
     rest = line[len(head.plain) :]
     head.rstrip()
@@ -60,7 +60,7 @@ def fitted(terminal: Console, line: Text, hang: int | None = None) -> Iterator[T
 
 
 def width_of(terminal: Console) -> int:
-    """As wide as the lines of a report may be here."""
+    """The line width of reports on this console."""
     return max(NARROWEST, min(WIDEST, terminal.width)) if terminal.is_terminal else PIPED
 
 
@@ -70,18 +70,19 @@ def print_lines(terminal: Console, lines: Iterable[Text]) -> None:
 
 
 def print_values(terminal: Console, values: Iterable[tuple[str, str]], label: int = 11) -> None:
-    """Print a label and its value on each line; on a terminal values are wrapped and hang below their beginning."""
+    """Print one label and its value per line; on a terminal, long values are wrapped with a hanging indent."""
     for name, value in values:
         print_lines(terminal, fitted(terminal, Text(f"{name:<{label - 1}} {visible(value)}"), label))
 
 
 def badge(word: str, colour: str) -> Text:
-    """A word in its colour; where there are no colours it stands alone."""
+    """A word on a coloured background; without colours, just the word."""
     return Text().append(f" {word.upper()} ", Style(color="#000000", bgcolor=colour, bold=True))
 
 
 def hung(lead: Text | str, text: str, width: int, style: Style = PLAIN) -> Iterator[Text]:
-    """A text after its lead; the lines after the first hang below its beginning, and the bar of a lead goes on."""
+    """A text after a lead-in, with a hanging indent; a vertical bar in the lead-in is continued on the following
+    lines."""
     lead = Text(lead, style) if isinstance(lead, str) else lead
     hang = min(lead.cell_len, width // 2)
     lines = textwrap.wrap(visible(text), max(20, width - hang), break_on_hyphens=False) or [""]
@@ -92,7 +93,7 @@ def hung(lead: Text | str, text: str, width: int, style: Style = PLAIN) -> Itera
 
 
 def cut_middle(text: str, width: int = 60) -> str:
-    """A text on one line, without what is in its middle where it is too long."""
+    """A text on one line; if it is too long, its middle is replaced by an ellipsis."""
     shown = visible(text)
     if len(shown) <= width:
         return shown
@@ -100,7 +101,7 @@ def cut_middle(text: str, width: int = 60) -> str:
 
 
 def section(title: str, lines: Iterable[Text] = ()) -> Iterator[Text]:
-    """An empty line, a title and what belongs to it."""
+    """A section: an empty line, a title and its content."""
     yield Text()
     yield Text(title, BOLD)
     yield from lines
@@ -112,7 +113,7 @@ def bullets(items: Iterable[str], width: int, lead: str = "  · ") -> Iterator[T
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[Text]:
-    """Aligned columns, those in `right` to the right; the header is dim."""
+    """Aligned columns, those listed in `right` right-aligned, with a dim header."""
     lines = [header, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:

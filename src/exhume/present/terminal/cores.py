@@ -1,4 +1,4 @@
-"""The heatmap in the terminal: each core is half a character or more, coloured by its state and share."""
+"""The heatmap in the terminal: each core takes half a character or more, coloured by its state and share."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import tzinfo
@@ -21,13 +21,14 @@ NO_DATA, NO_DATA_HALF = "#6b7078", "#3a3d44"
 QUIET = "#8d939c"
 LEVELS = " .:-=+*#%@"
 WIDEST_CELL = 4
-# Distances between labels on the time axis, in seconds.
+# Intervals between labels on the time axis, in seconds.
 TICKS = (5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-# Lines around the map: heading, axis, marks, legend, worst cell, prompt.
+# Lines that surround the map: heading, axis, marks, legend, worst cell, prompt.
 AROUND = 9
 
 
-# Measures whose cells have one of several states, and what strength and capitals mean where they are no share.
+# For measures whose cells have one of several states but are not a share: those states, and what colour strength and
+# capitals mean.
 _UNUSUAL = ("system", "softirq", "wait")
 _SEVERAL_STATES = {
     "busy": tuple(state.name for state in STATES if state.name not in ("wait", "iowait")),
@@ -41,7 +42,7 @@ _STRENGTH = {
 
 
 def cells_that_fit(terminal: Console) -> int:
-    """How many cells there is room for on this terminal."""
+    """How many cells fit on this terminal."""
     return max(10, terminal.width - GUTTER - 4)
 
 
@@ -81,7 +82,7 @@ def worst_line(worst: Worst | None, zone: tzinfo | None) -> str:
 
 
 def _rows(terminal: Console, grid: CoreGrid, coloured: bool) -> tuple[list[CoreRow], bool]:
-    """The rows, and whether two share a line: with colours, where there are more than lines."""
+    """The rows, and whether two rows share a line: only with colours, and if there are more rows than lines."""
     lines = terminal.height - AROUND if terminal.is_terminal else len(grid.cpus)
     if coloured:
         lines = max(8, terminal.height - AROUND)
@@ -92,7 +93,8 @@ def _rows(terminal: Console, grid: CoreGrid, coloured: bool) -> tuple[list[CoreR
 def _body(
     grid: CoreGrid, rows: list[CoreRow], stretch: int, colour_of: Callable[[str, int], str] | None, *, halves: bool
 ) -> Iterator[Text]:
-    """A line for each row, or for two as the halves of its characters; of several cores with the worst one behind."""
+    """A line per row, or per two rows as the upper and lower halves of its characters; pooled rows end with
+    the number of their worst core."""
     for first in range(0, len(rows), 2 if halves else 1):
         upper, lower = rows[first], rows[first + 1] if halves and first + 1 < len(rows) else None
         worst = upper if lower is None or upper.rank >= lower.rank else lower
@@ -124,7 +126,7 @@ def _cells(
 
 
 def _letters(grid: CoreGrid, row: CoreRow, stretch: int) -> Text:
-    """Cells without colours: the letter of the state, or the level of the one state that is measured."""
+    """Cells without colours: the letter of the state, or the level if only one state is measured."""
     text = Text()
     for value, dominant in zip(row.values.tolist(), row.dominant.tolist(), strict=True):
         letter = LEVELS[min(len(LEVELS) - 1, max(0, value) * len(LEVELS) // 1000)]

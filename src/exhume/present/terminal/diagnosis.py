@@ -1,5 +1,5 @@
-"""A diagnosis or a checkup in the terminal: the verdict first, then each finding as a chain that hangs on a line, with
-its times at the left; then what was ruled out, and what could not be seen."""
+"""A diagnosis or a checkup in the terminal: the verdict first, then each finding as a chain along a vertical line,
+with its times at the left; then what was ruled out, and what could not be seen."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -47,32 +47,32 @@ COLOURS = {
 _MARKS = {Level.WELL: ("✓", GREEN), Level.LOOK: ("●", ORANGE), Level.BAD: ("●", RED), Level.UNSEEN: ("?", GREY)}
 _INDENT = "  "
 _CLOCK = 8
-_LEAD = _CLOCK + 5  # what stands before a role: the time, and the mark that hangs on the line
+_LEAD = _CLOCK + 5  # width before a role: the time, and the mark on the vertical line
 _ROLE = 11
 _LEVEL = 8
 EVIDENCE_SHOWN, REMEDIES_SHOWN, FAILURES_SHOWN = 3, 4, 5
-# Of a breakdown: the column of its total, the longest row, and the share from which on a row is shown.
+# Layout of a breakdown: the column of its total, the longest row, and the smallest share that is shown.
 _TOTAL, _PART, SHARE_SHOWN = 24, 34, 0.01
 
 
 def print_diagnosis(terminal: Console, diagnosis: Diagnosis, zone: tzinfo | None, *, unfold: bool = False) -> None:
-    """Print a diagnosis; `unfold` lists each cause that was ruled out. Where it is longer than the terminal is high,
-    the verdict stands at its end, too: that is what stays on the screen."""
+    """Print a diagnosis; `unfold` lists each cause that was ruled out. If it is longer than the terminal, the verdict
+    is repeated at the end, where it stays on screen."""
     width = width_of(terminal)
     lines = list(diagnosis_lines(diagnosis, zone, width, unfold=unfold))
     print_lines(terminal, lines)
-    # The next command and the prompt follow.
+    # Leave room for the suggested command and the prompt.
     if terminal.is_terminal and len(lines) > terminal.height - 3:
         terminal.print()
         print_lines(terminal, _verdict(diagnosis, width))
 
 
 def print_page(terminal: Console, page: str) -> None:
-    """Print the page of a cause, which is Markdown."""
+    """Print a cause's documentation page, which is Markdown."""
     if not terminal.is_terminal:
         print(page, end="", file=terminal.file)
         return
-    # Loaded only here: it takes longer than the rest of the command.
+    # Imported late: it takes longer than the rest of the command.
     from rich.markdown import Markdown
 
     terminal.print(Markdown(page, hyperlinks=False), width=width_of(terminal), soft_wrap=False)
@@ -118,7 +118,7 @@ def diagnosis_lines(diagnosis: Diagnosis, zone: tzinfo | None, width: int, *, un
 
 
 def _times(accounting: Accounting, width: int) -> Iterator[Text]:
-    """A line for each breakdown, with as many rows as fit; what is left out is in the JSON."""
+    """A line per breakdown, with as many rows as fit; the JSON has all of them."""
     for total, how, rows in time_lines(accounting):
         line = Text(_INDENT).append(f"{total:<{_TOTAL}}" if total else f"{_INDENT}{how:<{_TOTAL - 2}}", DIM)
         shown = [row for row in rows if row.share >= SHARE_SHOWN] or rows[:1]
@@ -133,7 +133,7 @@ def _times(accounting: Accounting, width: int) -> Iterator[Text]:
 
 
 def checkup_lines(checkup: Checkup, zone: tzinfo | None, width: int) -> Iterator[Text]:
-    """The verdict, a line for each check, then what the samples say."""
+    """The verdict, a line per check, then the findings from the samples."""
     yield from hung(badge(checkup.level, _MARKS[checkup.level][1]).append(" "), checkup.sentence, width, BOLD)
     yield Text()
     titles = max((len(check.title) for check in checkup.checks), default=0)
@@ -150,7 +150,7 @@ def checkup_lines(checkup: Checkup, zone: tzinfo | None, width: int) -> Iterator
 
 
 def _check(check: Check, titles: int, width: int) -> Iterator[Text]:
-    """`✓ mounts  31  under 5,000  well`; what it means stands below, where there is something to say."""
+    """One check, as `✓ mounts 31 under 5,000 well`, with an explanation below if there is one."""
     mark, colour = _MARKS[check.level]
     line = Text(" ").append(mark, colour).append(f" {check.title:<{titles}}  ")
     limit = f"  {check.limit}" if check.limit else ""
@@ -163,7 +163,7 @@ def _check(check: Check, titles: int, width: int) -> Iterator[Text]:
 
 
 def _has_symptoms(finding: Finding) -> bool:
-    """Whether the symptoms of the node stand at the head of its chain."""
+    """Whether the finding's chain begins with the symptoms of the node."""
     return finding.severity is not Severity.INFO and finding.scope is not Scope.WORKLOAD
 
 
@@ -174,8 +174,8 @@ def _findings(diagnosis: Diagnosis, zone: tzinfo | None, width: int, said: str) 
 
 
 def _finding(finding: Finding, zone: tzinfo | None, width: int, number: str, said: str) -> Iterator[Text]:
-    """One finding: its title, its confidence, and the chain from the symptoms to what to do. What was said above is not
-    repeated."""
+    """One finding: its title, its confidence, and the chain from the symptoms to the remedies. Text in `said` was
+    printed already and is not repeated."""
     colour = COLOURS[finding.severity]
     head = Text().append(number, BOLD).append_text(badge(finding.severity, colour))
     head.append(f" {finding.title}", BOLD).append(f"  {finding.cause}", DIM)
@@ -197,7 +197,7 @@ def _finding(finding: Finding, zone: tzinfo | None, width: int, number: str, sai
     yield Text()
     chain, remedies = finding.chain, finding.remedies[:REMEDIES_SHOWN]
     if finding.severity is Severity.INFO:
-        # Worth knowing, not worth a page: the JSON has the rest.
+        # Informational findings are shortened; the JSON has the rest.
         chain, remedies = tuple(link for link in chain if link.role is not Role.SYMPTOM)[:1], remedies[:1]
     yield from _chain(chain, remedies, zone, width, colour)
     yield Text(_INDENT).append(f"about {finding.cause}: exhume diagnose --explain {finding.cause}", DIM)
@@ -206,7 +206,7 @@ def _finding(finding: Finding, zone: tzinfo | None, width: int, number: str, sai
 def _chain(
     links: Sequence[Link], remedies: Sequence[Remedy], zone: tzinfo | None, width: int, colour: str
 ) -> Iterator[Text]:
-    """Links on a line downwards; its last stations are what to do."""
+    """The links of a chain along a vertical line, ending with the remedies."""
     room = max(20, width - _LEAD - _ROLE)
     previous, quoted = "", set[Evidence]()
     for place, link in enumerate(links, 1):
@@ -219,12 +219,12 @@ def _chain(
         previous = role
         quoted.update(link.evidence)
     for place, remedy in enumerate(remedies, 1):
-        # A process is named by the chain above.
+        # The chain above already names the process.
         named = not remedy.target or remedy.target.isdigit() or remedy.names_target
         text = visible(remedy.text if named else f"{remedy.text} ({remedy.target})")
         below = [Text(remedy_cost_text(remedy), DIM)]
         if remedy.command:
-            # Commands are for copying: they are never broken.
+            # Commands are meant to be copied, so they are never broken.
             where = f"on {visible(remedy.node)} " if remedy.node is not None else ""
             below.insert(0, Text().append(f"{where}$ ", DIM).append(visible(remedy.command), BOLD))
         head = Text(" " * (_CLOCK + 3)).append("▶", GREEN)
@@ -233,7 +233,7 @@ def _chain(
 
 
 def _station(head: Text, role: str, text: str, below: Sequence[Text], room: int, *, last: bool) -> Iterator[Text]:
-    """One stop of a chain: its mark, its role and its text, and what hangs below that."""
+    """One link of a chain: its mark, role and text, and any details below."""
     lines = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
     yield head.append(f" {role:<{_ROLE}}", BOLD).append(lines[0])
     hang = Text(" " * (_LEAD - 2)).append(" " if last else "│", DIM).append(" " * (_ROLE + 1))
@@ -242,7 +242,7 @@ def _station(head: Text, role: str, text: str, below: Sequence[Text], room: int,
 
 
 def joined(parts: Sequence[str], room: int) -> list[str]:
-    """Parts side by side, as many as fit on a line; the lines after the first are set in."""
+    """Parts side by side, as many as fit on a line; continuation lines are indented."""
     lines = [""]
     for part in (shortened(each, room - 2) for each in parts):
         longer = f"{lines[-1]} · {part}" if lines[-1].strip() else lines[-1] + part

@@ -1,4 +1,4 @@
-"""Events and incidents as lines: aligned, coloured by severity on a terminal; one line each when piped."""
+"""Events and incidents as lines: aligned and coloured by severity on a terminal, one line each when piped."""
 
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
@@ -18,8 +18,8 @@ _SEVERITY = {"critical": f"bold {RED}", "error": RED, "warning": ORANGE}
 
 
 class EventPrinter:
-    """Prints events in the order of time. On a terminal the date is a line of its own, once a day, and texts are
-    wrapped; a pipe gets one line for each event, with its whole time."""
+    """Prints events in time order. On a terminal the date is printed on a line of its own once per day, and texts are
+    wrapped; a pipe gets one line per event, with its full timestamp."""
 
     def __init__(self, terminal: Console, zone: tzinfo | None, events: Sequence[EventView]) -> None:
         self._terminal = terminal

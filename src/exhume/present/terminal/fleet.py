@@ -1,4 +1,4 @@
-"""A fleet report in the terminal: the verdict, what sets sick nodes apart, when it begins, who is next, what to do."""
+"""A fleet report in the terminal: the verdict, what sets sick nodes apart, the onset, the nodes at risk, what to do."""
 
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
@@ -50,7 +50,8 @@ def _lines(part: Part, width: int) -> Iterator[Text]:
 
 
 def _fitted(part: Part, width: int) -> Iterator[tuple[str, ...]]:
-    """Rows whose first column is cut to what the others leave; an attribute keeps its value, which comes last."""
+    """Rows whose first column is cut to the remaining width; of an attribute the end is kept, because it has the
+    value."""
     rest = sum(max(len(row[i]) for row in (part.header, *part.rows)) + _GAPS for i in range(1, len(part.header)))
     room = max(12, width - rest - 2)
     for first, *others in part.rows:

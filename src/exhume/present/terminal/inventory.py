@@ -1,4 +1,4 @@
-"""An inventory in the terminal: a line or some for each section, then what could not be read."""
+"""An inventory in the terminal: a few lines per section, then what could not be read."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from exhume.model.text import count, duration, listing, size
 from exhume.model.times import format_moment
 from exhume.present.terminal.console import print_values
 
-# States that nothing is to be said of.
+# Normal states, which are not mentioned.
 _QUIET = (ACTIVE, TRIGGERED, "running", "inactive", "inactive/disabled", "inactive/masked", "inactive/condition")
 _SHOWN = 10
 

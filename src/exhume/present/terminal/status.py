@@ -1,7 +1,8 @@
-"""The recorder's status: a small heatmap of the last seconds on a terminal, plain lines when piped, and the summary
-when it ends.
+"""The recorder's status: a small heatmap of the last seconds on a terminal, plain lines when piped, and a summary at
+the end.
 
-It is redrawn once a second while the recorder runs, so it writes its own escape sequences: each cell is formatted once.
+It is redrawn once a second while the recorder runs, so it writes escape sequences directly: each cell is formatted
+once.
 """
 
 import shutil
@@ -31,12 +32,12 @@ LABEL = 9
 PLAIN_EVERY = 60 * NANOS
 LEGEND = ("system", "softirq", "user", "steal")
 RESET = "\x1b[0m"
-# Hard and soft interrupts have one colour; see the palette.
+# Hard and soft interrupts share a colour; see the palette.
 _STATES = (("user", ("user", "nice")), ("system", ("system",)), ("softirq", ("irq", "softirq")), ("steal", ("steal",)))
 
 
 class CoreNow(NamedTuple):
-    """One core in the last tick: the state that took most of it, and its own share in permille."""
+    """One core in the last tick: its dominant state, and that state's share in permille."""
 
     cpu: int
     permille: int
@@ -48,26 +49,27 @@ def _rank(core: CoreNow) -> float:
 
 
 class Status(Protocol):
-    """Shows a recorder at work. None of its methods raises OSError: a recording outlives the terminal that shows it."""
+    """Shows the state of a running recorder. No method raises OSError: a recording outlives the terminal that shows
+    it."""
 
     def tick(self, summary: TickSummary) -> None: ...
 
     def announce(self, text: str) -> None:
-        """Show a line that stays, such as the address of the page."""
+        """Show a line permanently, such as the address of the page."""
 
     def note(self, text: str) -> None:
-        """Show a line among the newest ones, such as one of the log."""
+        """Show a line among the most recent ones, such as a log message."""
 
 
 def status_for(color: str, directory: str, zone: tzinfo | None) -> Status:
-    """The live status on a terminal, else lines."""
+    """The live status on a terminal, plain lines otherwise."""
     if sys.stdout.isatty():
         return LiveStatus(sys.stdout, colours_of(color), directory, zone)
     return PlainStatus(sys.stdout, directory, zone)
 
 
 class PlainStatus:
-    """A line a minute, and one for each incident and loss."""
+    """A line per minute, and one for each incident and each loss."""
 
     def __init__(self, output: IO[str], directory: str, zone: tzinfo | None) -> None:
         self._output = output
@@ -88,7 +90,7 @@ class PlainStatus:
             print(text, file=self._output, flush=True)
 
     def note(self, text: str) -> None:
-        # Lines of the log belong on stderr.
+        # Log lines go to stderr.
         with suppress(OSError):
             print(text, file=sys.stderr, flush=True)
 
@@ -97,18 +99,18 @@ class PlainStatus:
 class Colours:
     """The colours of a terminal, as parameters of escape sequences."""
 
-    #: Of a colour, and whether it is that of the text.
+    #: From a colour, and whether it is the foreground colour, to escape parameters.
     codes: Callable[[str, bool], str]
     #: The colour of a core by its state and permille.
     of_core: Callable[[str, int], str]
 
     def halves(self, upper: str, lower: str) -> str:
-        """A cell of two colours. The next one follows without a reset."""
+        """A character of two colours, one per half. No reset is needed before the next one."""
         return f"\x1b[{self.codes(upper, True)};{self.codes(lower, False)}m▀"
 
 
 class LiveStatus:
-    """Cores x the last seconds, redrawn in place."""
+    """A heatmap of cores x the last seconds, redrawn in place."""
 
     def __init__(self, output: IO[str], colours: Colours | None, directory: str, zone: tzinfo | None) -> None:
         self._output = output
@@ -122,7 +124,7 @@ class LiveStatus:
         self._announced: deque[str] = deque(maxlen=KEPT_ANNOUNCEMENTS)
         self._newest: deque[str] = deque(maxlen=KEPT_EVENTS)
         self._last: TickSummary | None = None
-        # Announcements come from the thread that reads the page's output.
+        # Announcements come from the thread that reads the output of the page's server.
         self._lock = threading.Lock()
 
     def tick(self, summary: TickSummary) -> None:
@@ -165,7 +167,8 @@ class LiveStatus:
         return self._colours.halves(*(self._colours.of_core(core.state, core.permille) for core in (upper, lower)))
 
     def _lines(self, width: int, height: int) -> list[str]:
-        """The block: every line fits the width, and all of them the height, or the cursor could not return."""
+        """The lines of the status. No line may exceed the width, nor all of them the height, or the cursor could not
+        return."""
         summary = self._last
         elapsed = duration(summary.tick.end - (self._began or 0)) if summary else ""
         head = [f"recording into {self._directory}", *([elapsed] if elapsed else []), "Ctrl-C stops and seals"]
@@ -178,7 +181,7 @@ class LiveStatus:
         legend = self._legend(width) if rows else []
         below = _joined(tick_parts(summary), width) if summary else []
         newest = [part for text in self._newest for part in _wrapped(text, width)]
-        # What matters most stays where there is little room: address and losses before cores, cores before events.
+        # With little room, keep what matters most: address and losses before cores, cores before events.
         rows = rows[: max(0, height - 1 - len(lines) - len(below))]
         left = height - 1 - len(lines) - len(below) - len(rows)
         legend = legend if len(legend) <= left else []
@@ -205,12 +208,12 @@ class LiveStatus:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """A wrapped line; addresses are never broken where they fit a line of their own."""
+    """A wrapped line; an address is never broken if it fits on a line of its own."""
     return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
 
 
 def _joined(parts: Sequence[str], width: int) -> list[str]:
-    """Parts on as few lines as they take, broken between parts."""
+    """Parts on as few lines as possible, broken only between parts."""
     lines: list[str] = []
     for part in parts:
         if lines and len(lines[-1]) + len(SEPARATOR) + len(part) <= width:
@@ -221,8 +224,8 @@ def _joined(parts: Sequence[str], width: int) -> list[str]:
 
 
 def colours_of(color: str) -> Colours | None:
-    """Those of standard output; None without colours."""
-    # Here: a recorder without a terminal needs no rich.
+    """The colours of standard output; None if it has none."""
+    # Imported here: a recorder without a terminal does not need rich.
     from rich.color import Color
 
     from exhume.present.terminal.console import colours_in, console
@@ -241,7 +244,7 @@ def colours_of(color: str) -> Colours | None:
 
 
 def cores_now(cpu: Columns | None) -> list[CoreNow]:
-    """The tick's cores, in order."""
+    """The cores of a tick, in order."""
     if cpu is None:
         return []
     columns = {name: _plain(cpu[name]) for _, parts in _STATES for name in parts}
@@ -254,7 +257,7 @@ def cores_now(cpu: Columns | None) -> list[CoreNow]:
 
 
 def tick_parts(summary: TickSummary) -> list[str]:
-    """Rate, cost and losses of a tick."""
+    """The sampling rate, cost and losses of a tick, as text."""
     seconds = max(summary.tick.seconds, 1e-9)
     return [
         f"{summary.rate_hz} Hz",
@@ -267,7 +270,7 @@ def tick_parts(summary: TickSummary) -> list[str]:
 
 
 def tick_events(summary: TickSummary, zone: tzinfo | None) -> Iterator[str]:
-    """The incidents and losses of a tick."""
+    """The incidents and losses of a tick, as text."""
     when = format_clock(summary.tick.wall, zone)
     for text in summary.incidents:
         yield f"{when} incident: {text}"
@@ -276,7 +279,7 @@ def tick_events(summary: TickSummary, zone: tzinfo | None) -> Iterator[str]:
 
 
 def summary_lines(summary: RecordingSummary, directory: str, on_disk: int) -> Iterator[str]:
-    """What was recorded, what was lost, what it cost. More is written on the way than is left on disk."""
+    """What was recorded, what was lost, and what it cost. More is written in total than remains on disk."""
     span = duration(max(0, summary.until - summary.since))
     samples = f"{count(summary.samples, 'sample')} at {summary.rate_hz} Hz" if summary.rate_hz else "no stack samples"
     incidents = count(summary.incidents, "incident")
@@ -290,6 +293,6 @@ def summary_lines(summary: RecordingSummary, directory: str, on_disk: int) -> It
 
 
 def _plain(column: object) -> list[int]:
-    """A column as a list of ints, whether it is a list or a numpy array."""
+    """A column, list or numpy array, as a list of ints."""
     tolist = getattr(column, "tolist", None)
     return tolist() if tolist is not None else list(column)  # type: ignore[call-overload, no-any-return]

@@ -1,7 +1,7 @@
-"""`exhume top` as lines: cores with their last minute, what runs and waits, and the newest incidents.
+"""`exhume top` as lines: cores with their last minute, running and waiting processes, and the newest incidents.
 
-It is drawn once a second for as long as people keep it open, so it writes its own escape sequences, as the recorder's
-status does: each cell is formatted once.
+It is redrawn once a second for as long as it is open, so like the recorder's status it writes escape sequences
+directly: each cell is formatted once.
 """
 
 import textwrap
@@ -30,25 +30,25 @@ KEYS = {
     "p": "pause, and go on (or the space bar)",
     "?": "this help",
 }
-# Height of a frame that is printed once.
+# Height of a frame when it is printed once.
 PRINTED_LINES = 44
 _RESET = "\x1b[0m"
 _GUTTER = 8
 _LEAST_STRIP, _LEAST_PANEL, _PANEL_SHARE = 12, 50, 0.55
 _PANEL = f"{'core':>4} {'now':<12}  {'stall':>6}   who, in what"
-# Below this height cores and groups get fewer lines, and sections no space between them.
+# Below this height, cores and groups get fewer lines, and there is no space between sections.
 _ROOMY = 32
 _NAME = 16
 _FIGURE = 8
 _LATE_S = 2.5
 _PRESSURE_LOOK, _PRESSURE_BAD = 0.2, 0.5
-# Half a core in the kernel, or half a thread that waits, stands out.
+# Half a core of kernel time, or half a waiting thread, is highlighted.
 _MUCH = 0.5
 
 
 @dataclass(slots=True)
 class View:
-    """What the user chose, and what is to be said of the recorder. `typed` is the filter while it is being typed."""
+    """The user's choices, and the state of the recorder. `typed` is the filter while it is being entered."""
 
     order: Order = Order.CPU
     match: str = ""
@@ -61,7 +61,7 @@ class View:
 
 
 class Ink:
-    """Styles as escape sequences; none without colours, as everywhere else."""
+    """Styles as escape sequences; empty without colours."""
 
     def __init__(self, color: str) -> None:
         self.colours = colours_of(color)
@@ -74,7 +74,7 @@ class Ink:
 
 
 class TopPrinter:
-    """Draws frames at the width and height that there are."""
+    """Draws frames at the current width and height."""
 
     def __init__(self, ink: Ink, zone: tzinfo | None) -> None:
         self._ink = ink
@@ -82,7 +82,7 @@ class TopPrinter:
         self._cell = lru_cache(8192)(self._draw_cell)
 
     def lines(self, frame: TopFrame, view: View, width: int, height: int, *, keys: bool = True) -> list[str]:
-        """At most `height` lines of at most `width` cells; the line of keys is the last."""
+        """At most `height` lines of at most `width` cells; the last one lists the keys."""
         foot = [self._keys(view, width)] if keys else []
         room = height - len(foot)
         body = (list(self._help(width)) if view.help else self._body(frame, view, width, room))[: max(0, room)]
@@ -94,7 +94,7 @@ class TopPrinter:
             head.append(self._zombies(frame, width))
         groups, title = (frame.pods, "pod") if frame.pods and not view.containers else (frame.containers, "container")
         gap = [""] if height >= _ROOMY else []
-        # Headings and the legend take a line each.
+        # Each of the headings and the legend takes a line.
         room = max(0, height - len(head) - 3 - len(gap) * 3)
         core_lines = max(1, min(len(frame.cores), 10 if gap else 6, -(-room // 3)))
         marks = frame.incidents[: 4 if gap else 2]
@@ -113,7 +113,7 @@ class TopPrinter:
         ]
 
     def _head(self, frame: TopFrame, view: View, width: int) -> str:
-        """The node and its time; at the right what was lost, which stays where there is little room."""
+        """The node and its time; at the right the losses, which are kept even with little room."""
         ink, recorder = self._ink, frame.recorder
         lost = ", ".join(f"{kind} {number:,}" for kind, number in recorder.losses.items())
         right = _line(f"lost: {lost}" if lost else "nothing lost", max(12, width // 2))
@@ -147,7 +147,7 @@ class TopPrinter:
         line = _joined([f"pressure  {waiting}", *more], width)
         for (name, share), part in zip(known.items(), parts, strict=True):
             bad = share >= _PRESSURE_BAD
-            # Programs may fill the cores by intent: for a while only memory and disks are bad in themselves.
+            # Filling the cores may be intended, so CPU pressure is at most a warning; memory and io can be bad.
             if share >= _PRESSURE_LOOK:
                 line = line.replace(part, self._ink(part, RED if bad and name != "cpu" else ORANGE), 1)
         return line
@@ -162,7 +162,7 @@ class TopPrinter:
         return self._ink(text, colour)
 
     def _cores(self, frame: TopFrame, width: int, lines: int) -> Iterator[str]:
-        """The strip, with a core each at its right: its own where each has a line, else the worst ones."""
+        """The strip, with one core at the right of each line: its own if every core has a line, else the worst."""
         ink, strip = self._ink, frame.strip
         own = len(frame.cores) <= lines
         halves = ink.colours is not None and not own
@@ -186,9 +186,9 @@ class TopPrinter:
         label = f"{'-'.join(map(str, cpus)):>{_GUTTER - 1}} "
         columns = (upper.states, upper.permille, lower.states, lower.permille)
         ticks = list(zip(*(column[-shown:] for column in columns), strict=True))
-        # In steps of 2.5%, so that few cells are formatted.
+        # Quantised to 2.5%, so that few distinct cells have to be formatted.
         cells = "".join(self._cell(a, b // 25, c, d // 25) for a, b, c, d in ticks)
-        # The newest tick stands at the right from the first one on.
+        # The newest tick is always at the right edge.
         return f"{label}{' ' * (shown - len(ticks))}{cells}{_RESET if self._ink.colours else ''}"
 
     def _draw_cell(self, upper: int, high: int, lower: int, low: int) -> str:
@@ -204,7 +204,7 @@ class TopPrinter:
         return "/" if state == GAP else state_letter(STATES[state], step * 25)
 
     def _core(self, core: CoreUsage, width: int) -> str:
-        """`  42 system  100%   6.0 s ● kubelet mem_cgroup_iter`."""
+        """One core: ` 42 system 100% 6.0 s ● kubelet mem_cgroup_iter`."""
         ink = self._ink
         quiet = core.busy_permille < IDLE_PERMILLE
         state = "idle" if quiet else core.state
@@ -227,7 +227,7 @@ class TopPrinter:
         return ""
 
     def _table(self, title: str, rows: Sequence[Usage], view: View, width: int, frame: TopFrame) -> Iterator[str]:
-        """Processes, containers or pods, with the column that they are sorted by marked."""
+        """Processes, containers or pods; the sort column is marked."""
         ink, by_process = self._ink, title == "process"
         figures = [("CPU", Order.CPU), ("kernel", Order.KERNEL), ("waits", Order.WAIT)]
         heads = [f"{name}{'▾' if order is view.order else ''}" for name, order in figures]
@@ -245,7 +245,7 @@ class TopPrinter:
             values = [row.cpu, row.kernel, row.waiting, *([] if by_process else [row.throttled])]
             place = visible(row.container or row.pod or "")
             text = f"{_fit(label, lead)}{''.join(f'{_share(value):>{_FIGURE}}' for value in values)}  {place}"
-            # Interrupts that are served on idle cores (process 0) take nothing from others.
+            # Interrupts served on idle cores (process 0) take nothing from other processes.
             hot = row.pid != 0 and row.kernel >= _MUCH and row.kernel >= row.cpu / 2
             waits = (row.waiting or 0.0) + (row.throttled or 0.0) >= _MUCH
             yield ink(_line(text, width), RED if hot else ORANGE if waits else "")
@@ -255,7 +255,7 @@ class TopPrinter:
             yield self._ink(_line("no incident in the last hour", width), dim=True)
         for mark in marks:
             text = _line(f"{format_clock(mark.wall, self._zone)} incident: {visible(mark.text)}", width)
-            # One of the last minute is news.
+            # An incident of the last minute is highlighted as new.
             new = mark.wall > frame.time - 60 * NANOS
             yield self._ink(text, RED if new else ORANGE, bold=new)
 
@@ -301,7 +301,7 @@ def _share(value: float | None) -> str:
 
 
 def _fit(text: str, width: int) -> str:
-    """The text in so many cells: filled with blanks, or cut with a mark."""
+    """The text at exactly this width: padded with blanks, or cut with an ellipsis."""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return set_cell_size(f"{set_cell_size(text, max(0, width - 1)).rstrip()}…", max(0, width))
@@ -312,7 +312,7 @@ def _line(text: str, width: int) -> str:
 
 
 def _joined(parts: Sequence[str], width: int) -> str:
-    """As many parts as fit, the first ones first."""
+    """As many parts as fit, in order."""
     line = ""
     for part in parts:
         longer = f"{line}  ·  {part}" if line else part

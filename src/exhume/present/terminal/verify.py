@@ -1,4 +1,4 @@
-"""The proof of a fix in the terminal: the verdict, then each measure before and after with the reason."""
+"""The verification of a fix in the terminal: the verdict, then each measure before and after, with the reason."""
 
 from collections.abc import Iterator
 from datetime import tzinfo
@@ -59,7 +59,7 @@ def verification_lines(verification: Verification, zone: tzinfo | None, width: i
 
 
 def _measure(verified: Verified, titles: int, width: int) -> Iterator[Text]:
-    """`▼ forks   2,950 a second → 8 a second   improved`, and the reason below."""
+    """One measure, as `▼ forks 2,950 a second → 8 a second improved`, with the reason below."""
     mark, colour = _MARKS[verified.change]
     line = Text(" ").append(mark, colour)
     line.append(f" {shortened(visible(title(verified.effect)), titles):<{titles}}  ")

@@ -1,4 +1,5 @@
-"""Zombies in the terminal: the verdict, the counts, what holds them and what made them; and how they come and go."""
+"""Zombies in the terminal: the verdict, the counts, what holds them and what created them; and a live view of the
+counts."""
 
 import json
 import shutil
@@ -64,7 +65,7 @@ def report_lines(report: ZombieReport, zone: tzinfo | None) -> Iterator[Text]:
 
 
 def format_growth(growth: Growth | None) -> str:
-    """`+409/h`; a sampling too short to see anything slow says so by its bound."""
+    """The growth rate, as `+409/h`; of a sampling too short to see slow growth, its length is shown instead."""
     if growth is None:
         return _NOTHING
     if growth.source == SAMPLING and growth.first == growth.last:
@@ -90,7 +91,8 @@ def _counts(report: ZombieReport) -> Iterator[Text]:
         if census.memory and census.memory.memory_measured:
             part = f"measured as their number changed; {part}, so {percent(min(1.0, held / kernel), 0)} of it"
         else:
-            # Each may hold many times that (mm/shrinker.c, alloc_shrinker_info: it grows with every mount there was).
+            # This is a lower bound: the cost of one can be many times that (mm/shrinker.c, alloc_shrinker_info: it
+            # grows with the number of mounts there ever were).
             part = f"≥ what one costs at least; {part}"
         yield Text(f"  {part}", DIM)
 
@@ -107,7 +109,7 @@ def _count_row(each: HierarchyCensus, growth: Growth | None) -> Sequence[str]:
 
 
 def _findings(report: ZombieReport, zone: tzinfo | None) -> Iterator[str]:
-    """What the verdict goes by; the thresholds come last."""
+    """The reasons of the verdict; the thresholds come last."""
     yield from report.verdict.reasons
     memory, thresholds = report.census.memory, report.verdict.thresholds
     growth = report.growth.get((memory.name, memory.controller)) if memory else None
@@ -118,7 +120,7 @@ def _findings(report: ZombieReport, zone: tzinfo | None) -> Iterator[str]:
             "a recording of a minute or more would (exhume record)"
         )
     elif growth is not None:
-        # The last count may be an older one: each end goes by the lower of two.
+        # The last count may be slightly older than this: growth uses the lower of two counts at each end.
         until = growth.since + round(growth.seconds * NANOS)
         since, last = (format_moment(wall, zone, digits=0) for wall in (growth.since, until))
         yield f"growth is from the recording: {growth.first:,} at {since}, {growth.last:,} at {last}"
@@ -137,14 +139,14 @@ def _parents(explanation: Explanation) -> Iterator[Text]:
         yield Text("  no cgroup is seen to have anything charged to removed children")
         return
     below = recorded_below(explanation)
-    # Releases that were not recorded may have been below any of them.
+    # Zombies whose release was not recorded may have been below any of the parents.
     bound = "~" if explanation.leaks and explanation.leaks.unseen else "≥"
     rows = [
         _parent_row(parent, f"{bound} {below[parent.name]:,}" if below[parent.name] else _NOTHING)
         for parent in explanation.parents[:PARENTS_SHOWN]
     ]
     header = ("parent", "zombies", "file", "metadata", "tmpfs", "anon", "swap", "unknown", "mapped", "locked")
-    # Columns without a value are left out, except the parent.
+    # Empty columns are omitted, except the parent.
     columns = [column for column in zip(header, *rows, strict=True) if set(column[1:]) != {_NOTHING}]
     header, *rows = zip(*columns, strict=True)
     yield from table(header, rows, range(1, len(header)))
@@ -161,7 +163,7 @@ def _parent_row(parent: ParentResidual, recorded: str) -> tuple[str, ...]:
         *(parent.file_bytes - parent.metadata_bytes, parent.metadata_bytes, parent.shmem_bytes, parent.anon_bytes),
         *(parent.swap_bytes, parent.unclassified_bytes, parent.mapped_bytes, parent.unevictable_bytes),
     )
-    # v1 doesn't count them by parent; a recording knows at least some.
+    # v1 does not count zombies by parent; a recording knows at least some of them.
     zombies = f"{parent.dying:,}" if parent.dying is not None else recorded
     return cut_middle(parent.name), zombies, *(size(amount) if amount else _NOTHING for amount in amounts)
 
@@ -177,8 +179,8 @@ def _pins(explanation: Explanation) -> Iterator[Text]:
         looked = f"{share} of what is held was found in files; {looked}"
     yield from _heading("likely pins", looked)
     patterns = pin_patterns(pins.files)
-    # The largest, but some of every parent: one page pins a zombie, so the parent with most pages need not be the one
-    # with most zombies.
+    # The largest patterns, but some of every parent: one page is enough to pin a zombie, so the parent with most pages
+    # is not necessarily the one with most zombies.
     parents = list(dict.fromkeys(pattern.parent for pattern in patterns))
     each = max(2, PATTERNS_SHOWN // max(1, len(parents)))
     shown = [pattern for parent in parents for pattern in [one for one in patterns if one.parent == parent][:each]]
@@ -194,7 +196,7 @@ def _pins(explanation: Explanation) -> Iterator[Text]:
 
 
 def _holders(patterns: Sequence[PinPattern]) -> Iterator[Text]:
-    """The processes that keep the files in memory: locked before mapped, by name."""
+    """The processes that keep the files in memory, sorted by name, with locked pages before mapped ones."""
     processes = {pid: how for pattern in patterns for pid, how in pattern.holders.items()}
     groups: dict[tuple[str, str], list[int]] = {}
     for pid, (comm, how) in sorted(processes.items()):
@@ -262,7 +264,7 @@ def _heading(title: str, text: str = "") -> Iterator[Text]:
 
 
 def watch_surface(color: str, as_json: bool, zone: tzinfo | None) -> Callable[[ZombieReport], None]:
-    """What shows each count: JSON lines, a screen that is redrawn, or plain lines."""
+    """A function that displays each report: as JSON lines, on a screen that is redrawn, or as plain lines."""
     if as_json:
         return lambda report: print(json.dumps(zombies_json(report, zone)), flush=True)
     if sys.stdout.isatty():
@@ -271,7 +273,7 @@ def watch_surface(color: str, as_json: bool, zone: tzinfo | None) -> Callable[[Z
 
 
 def sparkline(values: list[int]) -> str:
-    """Values as bars between their least and their most; all the same is a flat line."""
+    """Values as bars scaled between minimum and maximum; equal values give a flat line."""
     least, most = min(values), max(values)
     if least == most:
         return _BARS[0] * len(values)
@@ -288,7 +290,7 @@ def _line(report: ZombieReport, zone: tzinfo | None) -> str:
 
 
 class _Screen:
-    """The counts, and how they went."""
+    """A redrawn screen with the current counts and their history."""
 
     def __init__(self, terminal: Console, zone: tzinfo | None) -> None:
         self._terminal = terminal

@@ -1,4 +1,4 @@
-"""The application: a table of endpoints over one recording, and the page's files."""
+"""The ASGI application: a table of endpoints over one recording, and the page's static files."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -145,13 +145,13 @@ ENDPOINTS = (
 
 
 class EndpointApi:
-    """Endpoints over a pool: those with a handler are jobs, the others methods of a subclass."""
+    """Endpoints backed by a pool: those with a handler run as jobs, the others are methods of a subclass."""
 
     def __init__(self, pool: JobPool) -> None:
         self.pool = pool
 
     def route(self, endpoint: Endpoint) -> Route:
-        """Answers an endpoint by the method of its name, or by its handler."""
+        """Route an endpoint to the method of its name, or to its handler."""
 
         async def call(request: Request) -> Response:
             params = endpoint.params.parse(request.query_params, request.path_params)
@@ -168,7 +168,7 @@ class EndpointApi:
 
 
 class Api(EndpointApi):
-    """The endpoints of a recording that the server answers itself."""
+    """The endpoints of a recording that the server process answers itself."""
 
     def __init__(self, pool: JobPool, compared: bool = False) -> None:
         super().__init__(pool)
@@ -177,13 +177,13 @@ class Api(EndpointApi):
         self.status = LiveStatus(pool)
 
     def tracker(self, params: p.RecordingParams) -> IncidentTracker:
-        """Raises Refusal where there is no such recording."""
+        """The incident tracker of a recording. Raises Refusal if there is no such recording."""
         if params.recording not in self.trackers:
             raise p.Refusal(404, p.NOT_COMPARED)
         return self.trackers[params.recording]
 
     def routes(self, files: "PageFiles") -> list[BaseRoute]:
-        """Everything below the address of a recording."""
+        """All routes below a recording's address."""
 
         async def document(request: Request) -> Response:
             return JSONResponse(openapi_document(ENDPOINTS))
@@ -214,15 +214,16 @@ class Api(EndpointApi):
 
 
 class PageFiles:
-    """Serves the files that exist at the start, by their exact names: no path can lead anywhere else. They are small,
-    and held in memory."""
+    """Serves the files that exist at startup, by their exact names, so no path can lead anywhere else. The files are
+    small and are held in memory."""
 
     def __init__(self, directory: Path, page: str = "index.html") -> None:
         self._page = f"/{page}"
         self._files: dict[str, Response] = {}
         for file in sorted(directory.rglob("*")):
             if file.is_file() and not file.name.startswith("."):
-                # Names of built files carry a hash of their content; pages are requested each time.
+                # Names of built files contain a content hash, so they can be cached for good; pages are requested each
+                # time.
                 kept = "no-cache" if file.suffix in (".html", ".md") else "public, max-age=31536000, immutable"
                 self._files["/" + file.relative_to(directory).as_posix()] = Response(
                     file.read_bytes(), headers={"cache-control": kept}, media_type=guess_type(file.name)[0]
@@ -244,7 +245,7 @@ def create_app(
     static: Path = STATIC,
     pool: JobPool | None = None,
 ) -> Starlette:
-    """The application for one recording; its jobs run in threads unless there is a pool."""
+    """Create the application for one recording; its jobs run in threads if no pool is given."""
     api = Api(pool or ThreadPool(source), isinstance(source, RecordingSource) and source.compared is not None)
 
     @asynccontextmanager
@@ -271,5 +272,5 @@ def create_app(
 
 
 async def refuse(request: Request, error: Exception) -> Response:
-    """An error that a user can do something about, as an answer."""
+    """The response for an error that a user can do something about."""
     return JSONResponse({"detail": str(error)}, error.status if isinstance(error, p.Refusal) else 503)

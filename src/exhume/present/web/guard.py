@@ -1,9 +1,10 @@
-"""Access control: loopback without a token, anything else with one; and what a browser may do with the answers.
+"""Access control: loopback without a token, everything else with a token; and what a browser may do with the
+responses.
 
-Another site must not read a recording through the browser of a user who may: requests for other host names are refused
-(DNS rebinding), and so are requests that another site sends. A recording shows what other users of the node may not
-see: command lines, and the kernel log where kernel.dmesg_restrict is set. On loopback the kernel knows the user of each
-end of a connection; nothing has to be typed or kept.
+Another site must not read a recording through the browser of an authorised user, so requests for other host names (DNS
+rebinding) and cross-site requests are refused. A recording shows what other users of the node may not see: command
+lines, and the kernel log if kernel.dmesg_restrict is set. On loopback the kernel knows which user owns each end of a
+connection, so no password or token is needed.
 """
 
 import asyncio
@@ -23,8 +24,8 @@ COOKIE = "exhume-token"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 METHODS = ("GET", "HEAD")
 STREAM = "/api/live"
-# Browsers do not send SameSite=Strict cookies when a link on another site is followed (in a chat, in a ticket). A page
-# that reloads itself, with its fragment, is this site's own request, and gets them.
+# Browsers do not send SameSite=Strict cookies when a link on another site (a chat, a ticket) is followed. A page that
+# reloads itself, with its fragment, makes a same-site request, which includes them.
 RELOAD, RELOAD_SCRIPT = "/again.js", 'location.replace(location.pathname + "?" + location.hash);'
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -42,8 +43,9 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`hosts` are the names (without port) that requests may be for; empty: any. `token` is required where it is set;
-    `secure` means that the page is served by TLS. With `users`, only their processes are answered."""
+    """`hosts` are the host names (without port) that requests may use; empty: any. If `token` is set, it is required.
+    `secure` means that the page is served over TLS. With `users`, only requests from processes of these users are
+    answered."""
 
     hosts: Collection[str] = LOOPBACK_NAMES
     token: str | None = None
@@ -52,7 +54,7 @@ class Rules:
 
 
 class Guard:
-    """ASGI middleware in front of everything."""
+    """ASGI middleware that guards the whole application."""
 
     def __init__(self, app: ASGIApp, rules: Rules) -> None:
         self._app = app
@@ -66,13 +68,13 @@ class Guard:
         if answer is not None:
             await answer(scope, receive, _with_headers(send))
             return
-        # HEAD is answered as GET, and uvicorn drops the body. A stream has no end.
+        # HEAD is handled as GET, and uvicorn drops the body. A stream would never end, so it is excluded.
         if scope["method"] == "HEAD" and not scope["path"].endswith(STREAM):
             scope = {**scope, "method": "GET"}
         await self._app(scope, receive, _with_headers(send))
 
     async def _answer(self, scope: Scope) -> Response | None:
-        """The answer to a request that may not pass; None for one that may."""
+        """The response to a request that is refused; None for one that is allowed."""
         headers = Headers(scope=scope)
         if not await self._is_user(scope):
             only = "this page is for root and the user who started it"
@@ -97,11 +99,11 @@ class Guard:
         client, server = scope.get("client"), scope.get("server")
         if client is None or server is None:
             return False
-        # The list is long on a node with many connections.
+        # Runs in a thread: the connection table is long on a node with many connections.
         return await asyncio.to_thread(owner_of_connection, client[:2], server[:2]) in self._rules.users
 
     def _token_answer(self, scope: Scope, headers: Headers) -> Response | None:
-        """The link with the token is opened once; from then on a cookie has it, and the address bar does not."""
+        """Exchange the token in the link for a cookie, so that the address bar no longer shows it."""
         given = dict(parse_qsl(scope.get("query_string", b"").decode(errors="replace"))).get("token", "")
         if not given and self._has_token(headers):
             return None
@@ -132,7 +134,8 @@ def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None)
 
 
 def _is_from_other_site(headers: Headers) -> bool:
-    """Browsers send where a request comes from; other programs send nothing, and are allowed."""
+    """Whether another site sent the request. Browsers state the origin of a request; other programs do not, and are
+    allowed."""
     if _is_foreign(headers) and headers.get("sec-fetch-mode") != "navigate":
         return True
     try:
@@ -146,7 +149,7 @@ def _is_foreign(headers: Headers) -> bool:
 
 
 def _name(host: str) -> str:
-    """The name in a Host header, without its port."""
+    """The host name in a Host header, without the port."""
     if host.startswith("["):
         return host[: host.find("]") + 1].lower()
     return host.rpartition(":")[0].lower() if ":" in host else host.lower()

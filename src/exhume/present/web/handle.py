@@ -1,5 +1,5 @@
-"""The recording that a worker serves, a bounded cache of what was read from its sealed segments, and the part of it
-that a request is about."""
+"""The recording that a worker serves, a bounded cache of data read from its sealed segments, and the part of the
+recording that a request selects."""
 
 import time
 from collections import OrderedDict
@@ -25,14 +25,14 @@ from exhume.store.read.reader import count_rows
 from exhume.store.read.recording import RecordedPod, Recording, merge_pods
 
 MAX_BYTES = 12 << 20
-# Counted for a value that does not say how large it is.
+# Assumed size of a cached value without `nbytes`.
 _SMALL_BYTES = 500
-# Segments from which on threads read them.
+# From this many segments on, they are read in threads, and in chunks of this size.
 _MANY = _TOGETHER = 8
-# Listing the directory has a cost: requests that come together share one listing.
+# Listing the directory is not free: requests within this time share one listing.
 REFRESH_S = 0.5
 MAX_SAMPLES = 200_000_000
-# No window over so few segments holds too many samples: the footers of their files need not be read.
+# Up to this many segments cannot hold too many samples, so the footers of their files need not be read.
 _FEW_SEGMENTS = 120
 _MISSING = object()
 
@@ -40,17 +40,17 @@ _Value = TypeVar("_Value")
 
 
 class SegmentCache:
-    """Values by segment and query; the least recently used go first."""
+    """A cache of values by segment and query, with LRU eviction."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
-        #: The size of all values, as far as they report it.
+        #: The total size of the values, as far as it is known.
         self.nbytes = 0
         self._values: OrderedDict[tuple[SegmentName, Hashable], Any] = OrderedDict()
 
     def get(self, segments: Sequence[Segment], query: Hashable, load: Callable[[Segment], _Value]) -> list[_Value]:
-        """The value of each segment; `load` reads those that are not cached. Reading reports progress, and raises
-        Cancelled once the job was cancelled."""
+        """The value of each segment; `load` reads those that are not cached. Reports progress, and raises Cancelled if
+        the job is cancelled."""
         found = [self._values.get((segment.name, query), _MISSING) for segment in segments]
         for segment, value in zip(segments, found, strict=True):
             if value is not _MISSING:
@@ -73,7 +73,7 @@ def _load(segments: list[Segment], load: Callable[[Segment], _Value]) -> list[_V
     if len(segments) < _MANY:
         return [load(segment) for segment in track(segments)]
     with reader_threads() as threads:
-        # Several at a time: to hand a segment to a thread takes as long as to read an overview.
+        # In chunks: handing a single segment to a thread takes as long as reading an overview.
         parts = [segments[place : place + _TOGETHER] for place in range(0, len(segments), _TOGETHER)]
         loaded = threads.map(lambda part: [load(segment) for segment in part], parts)
         values = chain.from_iterable(loaded)
@@ -85,7 +85,8 @@ def _size(value: object) -> int:
 
 
 class RecordingHandle:
-    """Returns the recording as it is now, for one thread. A directory that holds none yet is listed by each request."""
+    """Provides the current state of the recording, to one thread. While there is no recording, every request lists the
+    directory again."""
 
     def __init__(self, directory: Path, other: "RecordingHandle | None" = None) -> None:
         self.directory = directory
@@ -95,7 +96,7 @@ class RecordingHandle:
         self._listed_at = 0.0
 
     def recording(self) -> Recording:
-        """Raises RecordingError where there is no recording yet."""
+        """The recording. Raises RecordingError if there is none yet."""
         if self._recording is None:
             self._recording = Recording.open(self.directory)
             self._recording.cache_stacks()
@@ -111,39 +112,39 @@ class RecordingHandle:
         return self._other is not None
 
     def other(self) -> "RecordingHandle":
-        """The recording to compare with. Raises Refusal where there is none."""
+        """The recording to compare with. Raises Refusal if there is none."""
         if self._other is None:
             raise Refusal(404, NOT_COMPARED)
         return self._other
 
     def span(self) -> Window:
-        """The recorded time; empty where nothing is recorded."""
+        """The recorded time span; empty if nothing is recorded."""
         try:
             return self.recording().span() or Window(0, 0)
         except RecordingError:
             return Window(0, 0)
 
     def window(self, since: int | None, until: int | None) -> Window:
-        """A window given in milliseconds, clamped to the recording; an end that is missing is the recording's."""
+        """A window given in milliseconds, clamped to the recording; a missing bound is that of the recording."""
         span = self.span()
         first = span.since if since is None else since * MILLIS
         last = span.until if until is None else until * MILLIS
-        # Clamped as Python integers: a browser's latest date in nanoseconds exceeds 64 bits.
+        # Clamped as Python integers: the latest date of a browser exceeds 64 bits in nanoseconds.
         first, last = (min(max(moment, span.since), span.until) for moment in (first, last))
         return Window(first, max(first, last))
 
     def damaged(self) -> list[Skipped]:
-        """The files that could not be read, as far as they were opened."""
+        """The files found to be unreadable so far."""
         return [] if self._recording is None else self._recording.damaged
 
     def note_damaged(self, files: Collection[Skipped]) -> None:
-        """Files that other workers could not read."""
+        """Record files that other workers could not read."""
         if files:
             with suppress(RecordingError):
                 self.recording().note_damaged(files)
 
     def container_names(self) -> dict[str, str]:
-        """The name of each container by its id, from the whole recording: it may have been logged hours before."""
+        """Container names by id, from the whole recording: a name may have been logged hours earlier."""
         recording = self.recording()
         names = self.cache.get(recording.segments, "container names", recording.container_names_of)
         return {number: name for each in names for number, name in each.items()}
@@ -154,19 +155,19 @@ class RecordingHandle:
         return merge_pods(self.cache.get(recording.segments, "pods", recording.pods_of))
 
     def marks(self) -> list[EventView]:
-        """The incident marks of the recorder, in order."""
+        """The incident marks of the recorder, in time order."""
         recording = self.recording()
         marks = self.cache.get(recording.segments, "marks", lambda segment: recording.events_of(segment, [INCIDENT]))
         return [mark for each in marks for mark in each]
 
     def losses(self) -> list[LossView]:
-        """Everything that was lost."""
+        """All recorded losses."""
         recording = self.recording()
         return [loss for each in self.cache.get(recording.segments, "losses", recording.losses_of) for loss in each]
 
     def warm_up(self) -> None:
-        """Open the recording and learn the stacks of its last second: first calls take about three times as long, and
-        a node runs the same code minute after minute."""
+        """Open the recording and load the stacks of its last second: first calls take about three times as long, and a
+        node runs the same code minute after minute."""
         with suppress(RecordingError):
             recording = self.recording()
             span = recording.span()
@@ -178,8 +179,7 @@ class RecordingHandle:
 
 @dataclass(frozen=True, slots=True)
 class BoundQuery:
-    """The part of a recording that a request is about: the window clamped to it, the filter with the containers that
-    it names."""
+    """The part of a recording that a request selects: the clamped window, and the filter with resolved containers."""
 
     handle: RecordingHandle
     recording: Recording
@@ -188,7 +188,8 @@ class BoundQuery:
 
     @classmethod
     def of(cls, handle: RecordingHandle, params: FilterParams) -> "BoundQuery":
-        """Raises RecordingError where there is no recording, UsageError for a bad regular expression."""
+        """Resolve the parameters of a request. Raises RecordingError without a recording, UsageError for a bad regular
+        expression."""
         if params.stack:
             check_stack_regex(params.stack)
         container = params.container or None
@@ -210,7 +211,7 @@ class BoundQuery:
         return None if self.filter.cpus is None else frozenset(self.filter.cpus)
 
     def check_samples(self, why: str, max_samples: int = MAX_SAMPLES) -> None:
-        """Refuse a window that holds more samples than one answer may read."""
+        """Refuse a window with more samples than one request may read."""
         segments = self.recording.holding(self.window)
         if len(segments) <= _FEW_SEGMENTS:
             return
@@ -223,7 +224,7 @@ class BoundQuery:
 
 
 def cpus_of(params: CpusParams) -> frozenset[int] | None:
-    """The requested cores; None for all. Raises Refusal for what is not a list of cores."""
+    """The requested cores; None for all. Raises Refusal for a malformed list of cores."""
     try:
         return frozenset(parse_cpulist(params.cpus)) if params.cpus else None
     except ValueError as error:

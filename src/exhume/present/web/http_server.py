@@ -1,5 +1,5 @@
-"""uvicorn with bounds: on connections, on the time that a request takes to arrive and its answer to be read, on the
-memory of answers that are not read, and on the time to end."""
+"""uvicorn with limits: on connections, on the time for a request to arrive and for its response to be read, on the
+memory of unread responses, and on the shutdown time."""
 
 import asyncio
 import logging
@@ -21,26 +21,27 @@ from exhume.model.errors import ExhumeError
 from exhume.present.web.pool import WorkerPool
 
 HEADER_TIMEOUT_S = 10.0
-# A client has to read as much of its answer in this time; and so much may wait to be read, of all answers together. It
-# takes twice that: asyncio copies what could not be sent (selector_events.py, _SelectorSocketTransport.write), and the
-# answer itself is held until the copy is sent.
+# A client must read at least MIN_READ_BYTES of its response in this time, and MAX_UNSENT_BYTES bounds the unread data
+# of all responses together. Actual memory use is twice that: asyncio copies what could not be sent (selector_events.py,
+# _SelectorSocketTransport.write), and the response itself is held until the copy is sent.
 READ_TIMEOUT_S, MIN_READ_BYTES = 10.0, 64 << 10
 MAX_UNSENT_BYTES = 32 << 20
 MAX_CONNECTIONS = 2000
-# asyncio accepts so many connections at once (selector_events.py, _accept_connection), before any is looked at.
+# asyncio accepts up to this many connections in one go (selector_events.py, _accept_connection), before any is
+# examined.
 BACKLOG = 64
-# Descriptors that are not counted connections: libraries, workers, and connections that were accepted or aborted last.
+# Descriptors other than counted connections: libraries, workers, and connections that were just accepted or aborted.
 _OTHER_FILES = 64 + 2 * BACKLOG
 
 
 class BoundedProtocol(H11Protocol):
-    """Closes connections above the limits at once, those whose request does not arrive in time, and those that do not
-    read their answer."""
+    """Closes connections above the limits, connections whose request does not arrive in time, and connections whose
+    client does not read the response."""
 
     max_connections = MAX_CONNECTIONS
     request_timeout_s = HEADER_TIMEOUT_S
     _peers: ClassVar[Counter[str]] = Counter()
-    #: Connections whose client reads too slowly, the longest waiting first, and the deadline of each.
+    #: Connections whose client reads too slowly, the longest waiting first, with the timer of each.
     _slow: ClassVar[dict["BoundedProtocol", asyncio.TimerHandle]] = {}
     _request_timer: asyncio.TimerHandle | None = None
 
@@ -48,7 +49,7 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         self._peer = self.client[0] if self.client else ""
         self._peers[self._peer] += 1
-        # One client may not use all connections.
+        # No client may use up all connections.
         if len(self.connections) > self.max_connections or self._peers[self._peer] > self.max_connections // 2:
             transport.abort()
         else:
@@ -68,7 +69,7 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _bound_request(self) -> None:
-        """While a request is incomplete there is one deadline, whatever arrives meanwhile."""
+        """Set a single deadline for an incomplete request; data that arrives meanwhile does not extend it."""
         incomplete = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
         if incomplete and self._request_timer is None:
             self._request_timer = self.loop.call_later(self.request_timeout_s, self.transport.close)
@@ -77,7 +78,7 @@ class BoundedProtocol(H11Protocol):
             self._request_timer = None
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than it is answered: what it has not read yet is in memory."""
+        """Bound the unread data, which is held in memory: the client reads more slowly than it is answered."""
         super().pause_writing()
         self._bound_answer()
         unsent = {each: each.transport.get_write_buffer_size() for each in self._slow}
@@ -95,7 +96,7 @@ class BoundedProtocol(H11Protocol):
             timer.cancel()
 
     def _bound_answer(self, before: int | None = None) -> None:
-        """Close the connection unless enough was read since `before` was waiting; look again later."""
+        """Close the connection if too little was read since `before` bytes were unsent, else check again later."""
         unsent = self.transport.get_write_buffer_size()
         if before is not None and before - unsent < MIN_READ_BYTES:
             self.transport.abort()
@@ -104,9 +105,9 @@ class BoundedProtocol(H11Protocol):
 
 
 class LengthRequired:
-    """ASGI middleware that refuses chunked requests and closes their connection. h11 goes on with it also where a
-    length contradicts the chunks, which RFC 9112, 6.1 forbids: a proxy that goes by the length would take what follows
-    for a part of this request."""
+    """ASGI middleware that refuses chunked requests and closes their connection. If a request has both a length and
+    chunks, h11 keeps the connection open, which RFC 9112, 6.1 forbids: a proxy that goes by the length would take what
+    follows for a part of this request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -119,17 +120,17 @@ class LengthRequired:
 
 
 class BoundedServer(uvicorn.Server):
-    """Ends with a signal, and a second one ends it at once; what the caller has to do after it is done."""
+    """Stops on a signal, and immediately on a second one; the caller cleans up afterwards."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # Requests that are cut off now are no errors.
+        # Requests that are cut off now are not errors.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 class Server(BoundedServer):
-    """The page's: streams end first, so that browsers see an end and no error."""
+    """The page's server: ends streams first, so that browsers see a regular end and no error."""
 
     def __init__(self, config: uvicorn.Config, app: Starlette) -> None:
         super().__init__(config)
@@ -143,7 +144,7 @@ class Server(BoundedServer):
 def run_server(
     app: Starlette, pool: WorkerPool, listener: socket.socket, tls_cert: Path | None, tls_key: Path | None
 ) -> None:
-    """Serve until a signal comes. Raises ExhumeError where the workers can't run."""
+    """Serve until a signal arrives. Raises ExhumeError if the workers cannot run."""
     server = Server(_bounded(app, tls_cert, tls_key), app)
 
     def end() -> None:
@@ -158,8 +159,8 @@ def run_server(
 def serve_bounded(
     app: Starlette, listener: socket.socket, tls_cert: Path | None, tls_key: Path | None, request_timeout_s: float
 ) -> None:
-    """Serve another application than the page within the same bounds, until a signal comes. Its requests may take so
-    long to arrive."""
+    """Serve another application with the same limits until a signal arrives. `request_timeout_s` bounds how long its
+    requests may take to arrive."""
     BoundedProtocol.request_timeout_s = request_timeout_s
     BoundedServer(_bounded(app, tls_cert, tls_key)).run(sockets=[listener])
 
@@ -170,7 +171,7 @@ def _bounded(app: Starlette, tls_cert: Path | None, tls_key: Path | None) -> uvi
         LengthRequired(app),
         http=BoundedProtocol,
         backlog=BACKLOG,
-        # None: its loggers propagate to ours.
+        # No logging configuration: uvicorn's loggers propagate to ours.
         log_config=None,
         access_log=False,
         server_header=False,
@@ -184,7 +185,7 @@ def _bounded(app: Starlette, tls_cert: Path | None, tls_key: Path | None) -> uvi
 
 
 def _connections() -> int:
-    """As many connections as there are descriptors for: accept(2) that fails with EMFILE would be logged each time."""
+    """As many connections as there are descriptors for: every accept(2) that fails with EMFILE would be logged."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

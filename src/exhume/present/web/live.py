@@ -1,4 +1,5 @@
-"""What the server follows by itself: the growing recording, as server-sent events, and incidents and their causes."""
+"""What the server process follows by itself: the growing recording, sent as server-sent events, and incidents and
+causes."""
 
 import asyncio
 import json
@@ -14,12 +15,12 @@ from exhume.present.web.pool import Cancelled, Job, JobPool
 from exhume.present.web.schemas import IncidentShape, Reply
 
 EVERY_S = 1.0
-# So that a client that went away is noticed, and no proxy closes the connection.
+# Detects clients that disconnected, and keeps proxies from closing the connection.
 HEARTBEAT_S = 15.0
-# The first view goes first.
+# Wait until the first view is served.
 FIRST_LOOK_S = 3.0
 LOOK_EVERY_S = 2.0
-# Diagnoses that are kept; older ones are computed again on request.
+# Diagnoses kept in memory; older ones are recomputed on request.
 _MAX_BODIES = 100
 
 
@@ -31,7 +32,7 @@ class LiveStatus:
         self._lock = asyncio.Lock()
         self._json = ""
         self._read_at = float("-inf")
-        #: Set when the server ends, so that browsers see the end of the stream and no error.
+        #: Set on shutdown, so that browsers see the regular end of the stream and no error.
         self.stopping = False
 
     def stop(self) -> None:
@@ -41,7 +42,8 @@ class LiveStatus:
     async def json(self) -> str:
         """The newest status."""
         async with self._lock:
-            # A little less than a second, so that clients that come each second don't get every other one twice.
+            # Slightly less than a second, so that a client that polls every second does not get every other status
+            # twice.
             if time.monotonic() - self._read_at >= 0.9 * EVERY_S:
                 status = await self._pool.submit("recording.status", QueryParams()).result
                 if not isinstance(status, Reply):
@@ -50,7 +52,7 @@ class LiveStatus:
             return self._json
 
     async def events(self, request: Request) -> AsyncIterator[str]:
-        """An event whenever the status changes."""
+        """Send an event whenever the status changes."""
         last, quiet_s = "", 0.0
         while not self.stopping and not await request.is_disconnected():
             try:
@@ -68,17 +70,17 @@ class LiveStatus:
 
 
 class IncidentTracker:
-    """Diagnoses incidents of a recording in the background, the newest first, before a client asks for them."""
+    """Diagnoses incidents of a recording in the background, newest first, before a client requests them."""
 
     def __init__(self, pool: JobPool, which: Which = "this") -> None:
         self._pool = pool
         self._recording = RecordingParams(recording=which)
-        #: By incident id: the number of marks that were diagnosed, and the result.
+        #: By incident id: the number of marks at the time of the diagnosis, and its result.
         self._explained: dict[str, tuple[int, Mapping[str, Any]]] = {}
         self._bodies: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
 
     async def run(self) -> None:
-        """Look for new incidents until cancelled, and in the served recording for damaged files of new segments."""
+        """Look for new incidents until cancelled; in the served recording, also check new segments for damage."""
         await asyncio.sleep(FIRST_LOOK_S)
         checked, more = "", False
         while True:
@@ -91,7 +93,7 @@ class IncidentTracker:
             await asyncio.sleep(0.1 if more else LOOK_EVERY_S)
 
     async def incidents(self) -> list[tuple[IncidentShape, MomentParams]]:
-        """Every marked incident, with its cause where that is known, and the parameters of its diagnosis; none where
+        """Every marked incident, with its cause if known, and the parameters for requesting its diagnosis; empty if
         there is no recording."""
         return await self._incidents(self._pool.submit)
 
@@ -106,17 +108,17 @@ class IncidentTracker:
         return list(found)
 
     async def incident(self, name: str) -> tuple[IncidentShape, MomentParams] | None:
-        """The incident of this id."""
+        """The incident with this id."""
         return next((each for each in await self.incidents() if each[0]["id"] == name), None)
 
     def diagnosis(self, incident: IncidentShape) -> bytes | None:
-        """The diagnosis as JSON; None while it waits, or where it is not kept any more."""
+        """The diagnosis as JSON; None while it is pending, or if it was evicted."""
         marks, body = self._bodies.get(incident["id"], (0, b""))
         return body if marks == incident["marks"] else None
 
     async def _explain(self, incident: IncidentShape, moment: MomentParams) -> None:
         found = await self._pool.submit_background("diagnosis.explain", moment).result
-        # One that was refused is not tried again until more is marked.
+        # A refused diagnosis is not retried until the incident has more marks.
         finding, body = ({}, b"") if found is None or isinstance(found, Reply) else found
         self._explained[incident["id"]] = incident["marks"], finding
         if body:

@@ -1,4 +1,4 @@
-"""The parameters of each endpoint: parsed and validated once, documented in /api/openapi.json."""
+"""The parameters of each endpoint: parsed and validated in one place, documented in /api/openapi.json."""
 
 import re
 from collections.abc import Mapping
@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 from exhume.model.errors import ExhumeError
 
 if TYPE_CHECKING:
-    # Workers parse no requests, and do not load Starlette.
+    # Workers parse no requests and do not load Starlette.
     from starlette.datastructures import QueryParams as RawParams
 
-# The last moment that a JavaScript Date can hold.
+# The latest time that a JavaScript Date can represent.
 LAST_MS = 8_640_000_000_000_000
 MAX_CORES = 65_536
 MAX_CELLS = 4000
 MAX_TEXT, MAX_NAME = 500, 4000
 MAX_EVENTS = 5000
-#: The longest time whose samples are sent one by one.
+#: The longest window whose samples are sent individually.
 MAX_SLICES_MS = 30_000
 MAX_PROCESSES = 10_000
 NOT_COMPARED = "there is no second recording: start the server with exhume serve --compare-with DIR"
-# Requests about more than this read much, and queue apart from the others.
+# Requests for longer windows read a lot, so they use a separate queue.
 LONG_MS = 300_000
-#: The default of a parameter that has none.
+#: Marks a parameter without a default.
 REQUIRED = object()
 _NUMBERS = {int: re.compile(r"-?[0-9]{1,20}"), float: re.compile(r"-?[0-9]{0,20}\.?[0-9]{1,20}([eE][-+]?[0-9]{1,3})?")}
 _JSON_TYPES = {int: "integer", float: "number", str: "string"}
@@ -49,8 +49,8 @@ class Refusal(ExhumeError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a parameter accepts: `low` and `high` bound a number, or the length of a text. One with `most` may be
-    repeated. `extra` is further JSON schema, for what a handler checks itself."""
+    """What a parameter accepts: `low` and `high` bound a number, or the length of a text. A parameter with `most` may
+    be repeated. `extra` is additional JSON schema for constraints that the handler checks itself."""
 
     default: Any = None
     kind: Any = str
@@ -62,7 +62,7 @@ class Rule:
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def parse(self, given: list[str]) -> Any:
-        """Raises ValueError that says what is accepted."""
+        """Parse the given values. Raises ValueError stating what is accepted."""
         if not self.most:
             return self._parse_one(given[-1])
         if len(given) > self.most:
@@ -92,7 +92,7 @@ class Rule:
 
 
 def param(default: Any = None, **rule: Any) -> Any:
-    """A parameter of an endpoint, as an attribute of its class."""
+    """Declare a parameter of an endpoint as a class attribute."""
     return Rule(default, **rule)
 
 
@@ -105,10 +105,11 @@ def _cells(default: int) -> Any:
 
 
 class QueryParams:
-    """Base of all parameters, and those of an endpoint that has none: hashable, so that equal requests are recognised,
-    and sent to workers as they are. An instance holds what was given; defaults are attributes of the class."""
+    """Base class of all parameter sets, itself used for endpoints without parameters. Hashable, so that equal requests
+    share a job, and picklable as they are for the workers. An instance holds what was given; defaults are class
+    attributes."""
 
-    # Dataclasses would do the same, and take 20 ms of each start to compile their methods.
+    # Dataclasses would do the same, but compiling their methods takes 20 ms of each start.
     rules: ClassVar[Mapping[str, Rule]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -128,7 +129,7 @@ class QueryParams:
 
     @classmethod
     def parse(cls, query: "RawParams", path: Mapping[str, str]) -> Self:
-        """Raises Refusal (422) with all values that are wrong in one sentence."""
+        """Parse a query string. Raises Refusal (422) that lists all invalid values in one sentence."""
         values, wrong = {}, []
         for name, rule in cls.rules.items():
             given = [path[name]] if name in path else query.getlist(name)
@@ -145,7 +146,7 @@ class QueryParams:
 
     @property
     def long(self) -> bool:
-        """Whether the answer reads much."""
+        """Whether handling the request reads a lot."""
         return False
 
 
@@ -160,7 +161,7 @@ class TimeParams(RecordingParams):
     until: int | None = _time()
 
     def is_over(self, most_ms: int) -> bool:
-        """Whether the time is longer than this; one without an end may be."""
+        """Whether the window is longer than this; a window without an end is assumed to be."""
         return self.since is None or self.until is None or self.until - self.since > most_ms
 
 
@@ -176,13 +177,13 @@ class FilterParams(CpusParams):
     pid: int | None = param(kind=int, high=2**31 - 1)
     container: str | None = param(about="only containers whose id or name starts with this")
     pod: str | None = param(about="only pods whose id, namespace/name or name starts with this")
-    # Without JSON Schema's "format": "regex", which means expressions of ECMAScript: RE2 takes others.
+    # No "format": "regex" in the JSON schema, which would mean ECMAScript syntax: RE2 accepts a different one.
     stack: str | None = param(about="only stacks with a frame that this RE2 expression matches")
     kind: Kind | None = param(choices=get_args(Kind), about="where the sample was taken")
 
 
 class SamplesParams(FilterParams):
-    """Of answers that read every sample."""
+    """Parameters of endpoints that read every sample."""
 
     @property
     def long(self) -> bool:
@@ -200,7 +201,7 @@ class CoresParams(SamplesParams):
 
 
 class SlicesParams(FilterParams):
-    """Of at most `MAX_SLICES_MS`."""
+    """A window of at most `MAX_SLICES_MS`."""
 
 
 class CellParams(RecordingParams):
@@ -283,7 +284,7 @@ class ProgressParams(QueryParams):
 
 
 class MomentParams(RecordingParams):
-    """Of the internal job that diagnoses one incident: wall nanoseconds."""
+    """Parameters of the internal job that diagnoses one incident: wall nanoseconds."""
 
     since: int
     until: int
@@ -293,7 +294,7 @@ class MomentParams(RecordingParams):
 
 
 class FilesParams(QueryParams):
-    """Of the internal job that looks for damaged files: the name of the last segment that was checked."""
+    """Parameters of the internal job that looks for damaged files: the name of the last segment checked."""
 
     after: str = ""
     long = True

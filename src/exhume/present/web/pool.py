@@ -1,8 +1,8 @@
-"""The server's side of the worker pool: jobs wait in two queues, short and long, and run one per worker.
+"""The server's side of the worker pool: jobs wait in two queues, short and long, and each worker runs one at a time.
 
-The server process parses requests and writes answers; it loads neither numpy nor pyarrow. With more than one worker
-the first takes short jobs only, and the others take long ones first: neither kind can hold up the other. What no client
-waits for has a queue of its own, and runs when the others are empty. Equal requests share a job, and a job without
+The server process parses requests and writes responses; it loads neither numpy nor pyarrow. With more than one worker,
+the first takes short jobs only and the others prefer long ones, so neither kind can block the other. Background jobs
+have a queue of their own, which is served when the others are empty. Equal requests share a job, and a job without
 clients is cancelled.
 """
 
@@ -30,34 +30,35 @@ from exhume.present.web.worker import LENGTH, RECORDING_PAGE, STATE, Template
 if TYPE_CHECKING:
     from exhume.store.read.index import Skipped
 
-# A job whose worker was killed is tried once more, by a fresh one.
+# A job whose worker was killed is retried once, by a fresh worker.
 _ATTEMPTS = 2
-# Jobs that clients may wait for at a time: the last one of more would be answered after its client has left.
+# Maximum number of pending jobs: beyond this, the last client would have timed out before its job ran.
 MAX_JOBS = 200
-# The header by which a client names its request, to look up its progress.
+# The header in which a client names its request, so that it can look up the progress.
 REQUEST_NAME = "x-exhume-request"
 _MAX_NAME = 64
-# Background jobs begin when no request came for this long: one that begins between two clicks holds up the second. One
-# that has waited for the longer time runs before requests that wait, which may never end.
+# Background jobs start after no request has arrived for IDLE_S, so that a job does not start between two clicks and
+# delay the second. After MAX_DEFERRED_S a background job runs even before waiting requests, which may never stop
+# coming.
 IDLE_S, MAX_DEFERRED_S = 0.5, 15.0
 
 
 class Cancelled(ExhumeError):
-    """The client closed the connection, or the server ends."""
+    """The client closed the connection, or the server is shutting down."""
 
 
 class Job:
-    """A handler's name and its parameters, on their way to a result."""
+    """A handler's name and parameters, and the future result."""
 
     def __init__(self, name: str, params: QueryParams, result: "asyncio.Future[Any]") -> None:
         self.name = name
         self.params = params
         self.result = result
-        # A job that is dropped has an exception that no caller looks at.
+        # Retrieve the exception of a dropped job, so that asyncio does not log it as never retrieved.
         result.add_done_callback(lambda done: done.cancelled() or done.exception())
         self.clients = 0
         self.attempts = 0
-        #: The state of the worker that runs it.
+        #: The shared state of the worker that runs the job.
         self.state: memoryview[int] | None = None
 
     def fail(self, error: ExhumeError) -> None:
@@ -66,31 +67,31 @@ class Job:
 
 
 class JobPool(ABC):
-    """Answers requests by jobs. Where they run is for subclasses to say."""
+    """Base class of pools that answer requests by running jobs."""
 
     def __init__(self) -> None:
         self._shared: dict[tuple[str, QueryParams], Job] = {}
         self._named: dict[str, Job] = {}
 
     def start(self) -> None:  # noqa: B027
-        """Begin to run jobs."""
+        """Start running jobs."""
 
     @abstractmethod
     def submit(self, name: str, params: QueryParams) -> Job:
-        """Run a handler when its turn comes."""
+        """Queue a handler for a waiting client."""
 
     def submit_background(self, name: str, params: QueryParams) -> Job:
-        """Run a handler that no client waits for."""
+        """Queue a handler that no client waits for."""
         return self.submit(name, params)
 
     def cancel(self, job: Job) -> None:  # noqa: B027
-        """Give a job up, as far as that is possible."""
+        """Cancel a job, as far as possible."""
 
     def stop(self) -> None:  # noqa: B027
-        """Cancel all jobs, and run no more."""
+        """Cancel all jobs and run no more."""
 
     async def respond(self, request: Request, handler: str, params: QueryParams) -> Response:
-        """The answer of a handler; 499 where the client closes the connection before."""
+        """The response of a handler; 499 if the client closes the connection first."""
         key = (handler, params)
         job = self._shared.get(key)
         if job is None:
@@ -118,17 +119,16 @@ class JobPool(ABC):
                     self.cancel(job)
 
     def progress(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """Segments read, and all to read (0 where that is not known), of the requests of these names that are in
-        flight."""
+        """Segments read and segments in total (0 if unknown), over all requests in flight with these names."""
         return {name: self.progress_of(self._named[name]) for name in names if name in self._named}
 
     def progress_of(self, job: Job) -> tuple[int, int]:
-        """The same of one job."""
+        """The progress of one job."""
         return 0, 0
 
 
 class WorkerPool(JobPool):
-    """Forked workers, which join as the template forks them."""
+    """Forked workers, which are added as the template forks them."""
 
     def __init__(self, template: Template) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class WorkerPool(JobPool):
         self._workers: dict[int, asyncio.Task[None]] = {}
         self._short: deque[Job] = deque()
         self._long: deque[Job] = deque()
-        #: With the time from which on each is not deferred any more.
+        #: Each with the time from which it is no longer deferred.
         self._background: deque[tuple[float, Job]] = deque()
         self._requested_at = float("-inf")
         self._queued = asyncio.Event()
@@ -147,7 +147,7 @@ class WorkerPool(JobPool):
         self.failed = False
 
     def start(self) -> None:
-        """Take workers as the template forks them."""
+        """Accept workers as the template forks them."""
         self._control.setblocking(False)
         asyncio.get_running_loop().add_reader(self._control.fileno(), self._accept)
 
@@ -168,7 +168,7 @@ class WorkerPool(JobPool):
         return (0, 0) if job.state is None else (job.state[1], job.state[2])
 
     def cancel(self, job: Job) -> None:
-        """Drop a job that waits; one that runs ends before it opens its next file."""
+        """Drop a waiting job; a running one ends before it opens its next file."""
         for queue in (self._short, self._long):
             with suppress(ValueError):
                 queue.remove(job)
@@ -201,7 +201,7 @@ class WorkerPool(JobPool):
         self.on_failure()
 
     async def _feed(self, number: int, channel: socket.socket) -> None:
-        """Give a worker one job after the other, until it ends."""
+        """Send jobs to a worker, one after the other, until the worker ends."""
         known_damaged = 0
         with channel:
             while True:
@@ -215,7 +215,8 @@ class WorkerPool(JobPool):
                     await asyncio.get_running_loop().sock_sendall(channel, LENGTH.pack(len(message)) + message)
                     result, damaged = pickle.loads(await _receive(channel))
                 except (ConnectionError, EOFError) as error:
-                    # A worker that ended before it took the job, to be replaced, has reset the connection.
+                    # A connection reset means the worker ended, to be replaced, before it took the job; that attempt
+                    # does not count.
                     self._retry(job, counts=isinstance(error, EOFError))
                     return
                 finally:
@@ -239,7 +240,7 @@ class WorkerPool(JobPool):
                     await self._queued.wait()
 
     def _deferral_s(self) -> float | None:
-        """How long the first background job still has to wait if no request comes; None where there is none."""
+        """How long the first background job still has to wait if no request arrives; None if there is none."""
         if not self._background:
             return None
         allowed_at = self._background[0][0]
@@ -260,7 +261,7 @@ class WorkerPool(JobPool):
 
 
 class ThreadPool(JobPool):
-    """Runs jobs in a thread of this process, to their end: for tests, and programs that can't fork."""
+    """Runs jobs to completion in a thread of this process: for tests, and for programs that cannot fork."""
 
     def __init__(self, source: Source, package: str = RECORDING_PAGE) -> None:
         super().__init__()
@@ -274,12 +275,12 @@ class ThreadPool(JobPool):
 
 
 def response(reply: Reply) -> Response:
-    """A reply as Starlette sends it."""
+    """Convert a reply to a Starlette response."""
     return Response(reply.body, reply.status, dict(reply.headers), reply.media_type)
 
 
 async def _receive(channel: socket.socket) -> bytearray:
-    """One message. Raises EOFError where the channel ends before."""
+    """Read one message. Raises EOFError if the channel is closed before."""
     (size,) = LENGTH.unpack(await _read(channel, LENGTH.size))
     return await _read(channel, size)
 

@@ -1,4 +1,4 @@
-"""What the server of a page reads. The server process loads no library for it."""
+"""The data source of a page's server. Importing it loads no library into the server process."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class RecordingSource:
-    """The directory of a recording, and that of another one to compare it with."""
+    """The directory of a recording, and of another recording to compare it with."""
 
     directory: Path
     compared: Path | None = None
 
 
-#: What handlers of a page open: a recording, or what those of another package read.
+#: What the handlers of a page open: a recording, or the data source of another package.
 Source = RecordingSource | Path | str

@@ -1,7 +1,7 @@
-"""The worker side of the pool: a template process that loads the handlers once, and the workers it forks.
+"""The worker side of the pool: a template process that loads the handlers once, and the workers that it forks.
 
-Workers share the template's pages. A worker that ends, whatever the reason, is replaced by a fork of the template,
-which has a single thread and opened nothing.
+Workers share the template's memory pages. A worker that ends, for whatever reason, is replaced by a new fork of the
+template, which is single-threaded and has opened nothing.
 """
 
 import ctypes
@@ -25,22 +25,22 @@ from typing import Any, NoReturn, Self
 
 from exhume.present.web.source import Source
 
-#: The package whose `handlers` answer, unless another is named: one that offers `load`, `load_deferred`, `open_handle`,
+#: The default package whose `handlers` module runs the jobs. Such a module has `load`, `load_deferred`, `open_handle`,
 #: `execute` and `TOO_LARGE`.
 RECORDING_PAGE = "exhume.present.web"
-#: Integers per worker in shared memory: whether its job is cancelled, segments read, segments to read.
+#: Integers per worker in shared memory: job cancelled, segments read, segments in total.
 STATE = 3
 LENGTH = struct.Struct("=Q")
-# What a job may allocate on top of the loaded program (RLIMIT_DATA counts private writable memory, mm/mmap.c,
-# may_expand_vm, since Linux 4.7). A larger one is refused with 413.
+# What a job may allocate in addition to the loaded program (RLIMIT_DATA counts private writable memory, mm/mmap.c,
+# may_expand_vm, since Linux 4.7). A job that needs more is answered with 413.
 JOB_BYTES = 1 << 30
-# A worker whose anonymous memory has grown by this returns free pages after its job; one that holds more than that is
-# replaced.
+# A worker whose anonymous memory has grown by TRIM_BYTES returns free pages after its job; one that still holds more
+# than RECYCLE_BYTES is replaced.
 TRIM_BYTES, RECYCLE_BYTES = 8 << 20, 160 << 20
 IDLE_S = 0.3
 MAX_WORKERS = 4
 _PR_SET_PDEATHSIG = 1
-# A worker that ends sooner than this after its start is replaced no faster.
+# Minimum interval between restarts: a worker that ends sooner than this is not replaced before.
 _MIN_LIFE_S = 1.0
 
 
@@ -51,7 +51,7 @@ def shared_states(workers: int) -> "memoryview[int]":
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The template process, as the server sees it: `control` receives the channel of each worker that is forked."""
+    """The template process, as seen by the server: `control` receives the channel of each forked worker."""
 
     pid: int
     control: socket.socket
@@ -59,8 +59,8 @@ class Template:
 
     @classmethod
     def fork(cls, source: Source, close: socket.socket | None = None, package: str = RECORDING_PAGE) -> Self:
-        """To be called while the process has a single thread; `source` is what the handlers of `package` read, `close`
-        is a socket that the template must not keep."""
+        """Fork the template; call this while the process is single-threaded. `source` is what the handlers of
+        `package` read, `close` is a socket that the template must not keep open."""
         count = min(MAX_WORKERS, max(2, len(os.sched_getaffinity(0))))
         states = shared_states(count)
         ours, theirs = socket.socketpair()
@@ -79,7 +79,7 @@ class Template:
             _exit_child()
 
     def stop(self) -> None:
-        """End the template and its workers: they only read."""
+        """Kill the template and its workers, which only read."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         with suppress(ChildProcessError):
@@ -88,17 +88,18 @@ class Template:
 
 
 def _run_template(control: socket.socket, source: Source, states: "memoryview[int]", count: int, package: str) -> None:
-    """Load what handlers need, fork the workers, and replace those that end; never returns."""
+    """Load the handlers, fork the workers, and replace those that end; never returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     handlers = import_module(f"{package}.handlers")
     handlers.load()
     started: dict[int, tuple[int, float]] = {}
-    # The first worker begins at once; the others, which also take long jobs, once the diagnosis is loaded too.
+    # The first worker starts at once; the others, which also take long jobs, start when the diagnosis is loaded too.
     for number in range(count):
         if number == 1:
             handlers.load_deferred()
-        # Objects loaded so far stay: no collection looks through them, nor copies their pages by doing so.
+        # Exclude the objects loaded so far from garbage collection, which would scan them and thereby copy their shared
+        # pages.
         gc.freeze()
         started[_fork_worker(control, source, states, number, handlers)] = number, time.monotonic()
     while True:
@@ -127,7 +128,7 @@ def _fork_worker(control: socket.socket, source: Source, states: "memoryview[int
 
 
 def _run_worker(channel: socket.socket, source: Source, state: "memoryview[int]", handlers: Any) -> None:
-    """Answer one job after the other until the server closes the channel."""
+    """Run jobs one after the other until the server closes the channel."""
     from exhume.store.read.progress import set_cancel_check, set_progress_callback
 
     def progress(done: int, total: int) -> None:
@@ -150,7 +151,7 @@ def _run_worker(channel: socket.socket, source: Source, state: "memoryview[int]"
         try:
             result = handlers.execute(handle, name, params)
         except MemoryError:
-            # Answered after the handler's frames, and what they hold, are gone.
+            # Replied to after this block, when the handler's frames and what they hold have been freed.
             result, exhausted = handlers.TOO_LARGE, True
         send(channel, (result, handle.damaged()[before:]))
         if exhausted:
@@ -178,13 +179,13 @@ def send(channel: socket.socket, message: Any) -> None:
 
 
 def receive(channel: socket.socket) -> Any | None:
-    """Read one message; None at the end."""
+    """Read one message; None at end of file."""
     head = channel.recv(LENGTH.size, socket.MSG_WAITALL)
     return pickle.loads(channel.recv(LENGTH.unpack(head)[0], socket.MSG_WAITALL)) if head else None
 
 
 def _exit_child() -> NoReturn:
-    """End a forked process without running what its parent registered; an error is printed."""
+    """Exit a forked process without running the parent's exit handlers; an error is printed."""
     error = sys.exception()
     if error is not None:
         traceback.print_exception(error)
@@ -193,7 +194,7 @@ def _exit_child() -> NoReturn:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Be killed when the parent ends, also where it was killed."""
+    """Have the kernel kill this process when its parent ends, even if that was killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
@@ -205,7 +206,7 @@ def _anonymous_bytes() -> int:
 
 
 def _return_free_pages() -> None:
-    """Give the free memory of both allocators back to the kernel."""
+    """Return free memory of both allocators to the kernel."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()

@@ -1,4 +1,4 @@
-"""Counters of the node: the lanes of the timeline (counts and pressures by the second, pooled into maxima), and
+"""Counters of the node: the lanes of the timeline (counts and pressure by the second, pooled into maxima), and
 interrupts by line and core."""
 
 from collections.abc import Callable, Mapping
@@ -23,15 +23,15 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 # The points of each line: times and values.
 Series = Mapping[str, tuple[Ints, Floats]]
-# The longest time between two reads of a source.
+# The longest interval between two reads of a source.
 _RARE = 60 * NANOS
 _MEMORY_HIERARCHIES = ("memory", "unified", "v2", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A lane: the table that it is read from, the titles of its lines, and how rows become points (times by the
-    recorder's clock, values)."""
+    """A lane of the timeline: the table it is read from, the titles of its lines, and the function that converts rows
+    to points (times by the recorder's clock, values)."""
 
     name: str
     title: str
@@ -44,8 +44,8 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class TablePoints:
-    """Points of one segment by lane and line, in wall nanoseconds, for every lane of a table: it is read once for all
-    of them."""
+    """The points of one segment by lane and line, in wall nanoseconds, for all lanes of a table, so that it is read
+    only once."""
 
     lanes: Mapping[str, Series]
 
@@ -55,7 +55,7 @@ class TablePoints:
 
 
 def lanes(handle: RecordingHandle, params: LanesParams) -> Reply:
-    """Lines over time, each point the greatest value in its cell; and the nearest points before and after."""
+    """Lines over time, each point being the maximum of its cell; and the nearest points outside the window."""
     window = handle.window(params.since, params.until)
     chosen = [LANES[name] for name in (params.names.split(",") if params.names else LANES) if name in LANES]
     segments = handle.recording().holding(Window(window.since - _RARE, window.until + _RARE))
@@ -80,7 +80,7 @@ def lanes(handle: RecordingHandle, params: LanesParams) -> Reply:
 
 
 def _read(segment: Segment, table: str) -> TablePoints:
-    """A file that can't be read is left out; the recording reports it elsewhere."""
+    """Read the rows of a segment; unreadable files are skipped, and the recording reports them separately."""
     lanes = [lane for lane in LANES.values() if lane.table == table]
     columns = list(dict.fromkeys(["time", *(column for lane in lanes for column in lane.columns)]))
     try:
@@ -100,8 +100,8 @@ def _read(segment: Segment, table: str) -> TablePoints:
 
 
 def _line(name: str, title: str, points: list[Series], window: Window, cells: int) -> Line:
-    """The greatest value in each cell, None where there is none; the last point before the window and the first one
-    after it: what is sampled every ten seconds has a line in a view of one second, too."""
+    """The maximum of each cell, None where there is none, with the last point before the window and the first one
+    after it: a source sampled every ten seconds then still has a line in a view of one second."""
     known = [each[name] for each in points if name in each]
     times = np.concatenate([np.zeros(0, np.int64), *(each[0] for each in known)])
     values = np.concatenate([np.zeros(0), *(each[1] for each in known)])
@@ -122,7 +122,7 @@ def _line(name: str, title: str, points: list[Series], window: Window, cells: in
 
 
 def _point(times: Ints, values: Floats, *, last: bool) -> tuple[int, float] | None:
-    """Milliseconds of wall time, and the value."""
+    """A point: wall time in milliseconds, and the value."""
     if not len(times):
         return None
     place = int(np.argmax(times) if last else np.argmin(times))
@@ -130,7 +130,7 @@ def _point(times: Ints, values: Floats, *, last: bool) -> tuple[int, float] | No
 
 
 def _numbers(rows: pa.Table, column: str) -> Floats:
-    """A column with NaN for null, which is what Arrow makes of it for numpy: faster than to cast and fill it."""
+    """A column with NaN for null, which is how Arrow converts it to numpy: faster than casting and filling it."""
     values: Floats = rows.column(column).to_numpy().astype(np.float64, copy=False)
     return values
 
@@ -149,14 +149,14 @@ def _memcgs(rows: pa.Table) -> Series:
 
 
 def _pressure(rows: pa.Table) -> Series:
-    # Stalled microseconds of a second are a share of it: percent.
+    # Stalled microseconds per second are a share, given as percent.
     found = _per_second(rows, cpu="psi_cpu_some", memory="psi_memory_some", io="psi_io_some")
     return {line: (times, np.minimum(values / 1e4, 100.0)) for line, (times, values) in found.items()}
 
 
 def _wait(rows: pa.Table) -> Series:
     waited = _numbers(rows, "wait_ns") / (np.maximum(_numbers(rows, "span_ms"), 1) * MILLIS)
-    # Of all cores at a moment only the worst is drawn.
+    # Only the worst core at each time is drawn.
     times, place = np.unique(rows.column("time").to_numpy(), return_inverse=True)
     worst = np.full(len(times), -np.inf)
     known = ~np.isnan(waited)
@@ -228,8 +228,8 @@ _LINE_FACTS = ["device", "queue", "affinity"]
 
 @dataclass(frozen=True, slots=True)
 class InterruptCounts:
-    """Interrupts of some time: the count by line and core, the greatest count of each line in one read, and the device
-    that was last recorded for it."""
+    """Interrupts of a window: the count by line and core, the greatest count of each line in one read, and the device
+    last recorded for the line."""
 
     by_core: pa.Table
     worst: pa.Table
@@ -242,12 +242,12 @@ class InterruptCounts:
 
     @classmethod
     def merge(cls, parts: list["InterruptCounts"]) -> "InterruptCounts":
-        """All parts as one; there is at least one."""
+        """Merge all parts, of which there must be at least one."""
         return cls._fold(*(pa.concat_tables(getattr(part, name) for part in parts) for name in cls.__slots__))
 
     @classmethod
     def _fold(cls, by_core: pa.Table, worst: pa.Table, facts: pa.Table) -> "InterruptCounts":
-        # Aggregations that depend on the order of rows are for one thread.
+        # Aggregations that depend on row order must use a single thread.
         worst = worst.sort_by([("count", "descending"), ("wall", "ascending")]).group_by(_LINE, use_threads=False)
         latest = facts.sort_by("wall").group_by(_LINE, use_threads=False)
         return cls(
@@ -262,16 +262,17 @@ class InterruptCounts:
 
 
 def _named(aggregated: pa.Table) -> pa.Table:
-    """Columns by the names that they had before: without `_sum`, `_first`, `_last`."""
+    """Columns with their original names: without the suffixes `_sum`, `_first`, `_last`."""
     plain = {name: name.rpartition("_")[0] for name in aggregated.column_names if "_" in name}
     return aggregated.rename_columns(plain)
 
 
 def interrupts(handle: RecordingHandle, params: InterruptsParams) -> Reply:
-    """Interrupt lines by their count, the most first, with the cores that took them."""
+    """Interrupt lines with the cores that served them, sorted by count, greatest first."""
     recording, cpus = handle.recording(), cpus_of(params)
     window = handle.window(params.since, params.until)
-    # Segments inside of the window are the same for every window around them. A row may begin before its segment does.
+    # Segments entirely inside the window give the same counts for every window around them. A row may begin before its
+    # segment does.
     inner = Window(window.since + _RARE, window.until)
     segments = recording.holding(window)
     inside = [each for each in segments if each.sealed and each.name.span.clamp(inner) == each.name.span]
@@ -294,7 +295,7 @@ def interrupts(handle: RecordingHandle, params: InterruptsParams) -> Reply:
 def _count(
     recording: Recording, window: Window | None, cpus: frozenset[int] | None, segment: Segment
 ) -> InterruptCounts | None:
-    """The interrupts of a segment in the window; None where there were none."""
+    """The interrupts of a segment within the window; None if there were none."""
     request = Request("interrupts", window, ["time", "cpu", "count", *_LINE, *_LINE_FACTS], cpus)
     rows = read_available(segment, request, recording.note_unreadable)
     return InterruptCounts.of(with_wall(rows, request.table, segment.name)) if rows is not None and len(rows) else None

@@ -23,7 +23,7 @@ def diagnosis(handle: RecordingHandle, params: DiagnosisParams) -> Reply:
     at, since, until = params.at, params.since, params.until
     if at is not None and since is None and until is None:
         since, until = max(0, at - AROUND_MS), at + AROUND_MS
-    # Raises RecordingError where there is none.
+    # Fail early: raises RecordingError if there is no recording.
     handle.recording()
     window = handle.window(since, until)
     if window.nanos > LONGEST_MS * MILLIS:
@@ -34,8 +34,8 @@ def diagnosis(handle: RecordingHandle, params: DiagnosisParams) -> Reply:
 
 
 def explain(handle: RecordingHandle, params: MomentParams) -> tuple[dict[str, Any], bytes] | None:
-    """The best finding of an incident (empty where nothing explains it), and the whole diagnosis as JSON; None where
-    nothing of it is left."""
+    """The best finding of an incident (empty if nothing explains it), and the whole diagnosis as JSON; None if the
+    window is no longer recorded."""
     window = Window(params.since, params.until).clamp(handle.span())
     if window.empty:
         return None
@@ -47,7 +47,7 @@ def explain(handle: RecordingHandle, params: MomentParams) -> tuple[dict[str, An
 
 
 def incident(handle: RecordingHandle, params: MomentParams) -> Reply:
-    """The diagnosis of one incident, as an answer."""
+    """The response with the diagnosis of one incident."""
     found = explain(handle, params)
     if found is None:
         raise Refusal(404, NOTHING_RECORDED)
@@ -55,7 +55,7 @@ def incident(handle: RecordingHandle, params: MomentParams) -> Reply:
 
 
 def incidents(handle: RecordingHandle, params: RecordingParams) -> list[tuple[IncidentShape, MomentParams]]:
-    """The incidents that the recorder marked, in order, each with the parameters of its diagnosis."""
+    """The incidents that the recorder marked, in order, each with the parameters for requesting its diagnosis."""
     found: list[tuple[IncidentShape, MomentParams]] = []
     for moment in moments_of(handle.marks()):
         first = moment.marks[0]
@@ -81,7 +81,7 @@ def incidents(handle: RecordingHandle, params: RecordingParams) -> list[tuple[In
 
 
 def _diagnose(handle: RecordingHandle, window: Window, at: int | None) -> Diagnosis:
-    # Loaded with the first diagnosis: the first view does not wait for it.
+    # Imported with the first diagnosis, so that the first view does not wait for it.
     from exhume.diagnose.engine import diagnose
 
     return diagnose(CachedRecording(handle.recording()), window, at=at).seen_from(platform.node())

@@ -1,4 +1,4 @@
-"""Events one by one, and pooled into marks; losses and steps of the clock are among them."""
+"""Events one by one, and pooled into marks; they include losses and clock steps."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from exhume.store.read.profile import ProfileFilter, meant_by
 LONGEST_MARK, LONGEST_EVENT = 300, 1000
 LOST = "lost"
 CLOCK = "clock-set"
-# Less is the clock being slewed, which cuts segments too.
+# Smaller steps are the clock being slewed, which also starts new segments.
 MIN_STEP_NS = NANOS
 _SEVERITIES = ("info", "warning", "critical")
 _EVENT_COLUMNS = [
@@ -34,8 +34,8 @@ _EVENT_COLUMNS = [
 
 
 def events(handle: RecordingHandle, params: EventsParams) -> Reply:
-    """Events in order of time, the first `limit` of them. A filter drops those that name another core, process or
-    container; those that name none concern all."""
+    """Events in time order, the first `limit` of them. A filter drops events that name another core, process or
+    container; events that name none are kept."""
     query = BoundQuery.of(handle, params)
     kinds, text, limit = params.kinds, params.text, params.limit
     logged = query.recording.read("events", query.window, _EVENT_COLUMNS)
@@ -53,7 +53,7 @@ def events(handle: RecordingHandle, params: EventsParams) -> Reply:
     for row in shown:
         row |= {"at": ms(row.pop("wall")), "text": _short(row["text"], LONGEST_EVENT)}
         del row["trigger"]
-        # JSON has no infinite numbers.
+        # JSON has no infinity or NaN.
         row["value"] = row["value"] if isfinite(row["value"] or 0) else None
     shape: EventsShape = {
         "events": shown,
@@ -66,7 +66,8 @@ def events(handle: RecordingHandle, params: EventsParams) -> Reply:
 
 
 def _without_repeats(rows: pa.Table) -> pa.Table:
-    """The events without marks that repeat the time and text of a logged one; that one is `marked`."""
+    """The events without incident marks that repeat the time and text of a logged event; the logged event is `marked`
+    instead."""
     columns = [rows.column(name).to_pylist() for name in ("wall", "kind", "source", "text", "trigger")]
     logged, marks = [], []
     for wall, kind, source, text, trigger in zip(*columns, strict=True):
@@ -78,12 +79,12 @@ def _without_repeats(rows: pa.Table) -> pa.Table:
 
 
 def _short(text: str, most: int) -> str:
-    """The text, cut where it is too long to be read."""
+    """The text, cut to a readable length."""
     return text if len(text) <= most else f"{text[:most]} …"
 
 
 def _concerning(rows: pa.Table, wanted: ProfileFilter) -> pa.Table:
-    """The events that name what the filter selects, or nothing of that kind."""
+    """The events that name what the filter selects, or that name nothing of that kind."""
     kept = pa.array(np.ones(rows.num_rows, np.bool_))
     column = rows.column
     matches = {
@@ -102,7 +103,7 @@ def _concerning(rows: pa.Table, wanted: ProfileFilter) -> pa.Table:
 
 
 def marks(handle: RecordingHandle, params: MarksParams) -> Reply:
-    """Events of a kind that fall into the same cell as one mark."""
+    """Events of the same kind within a cell, pooled into one mark."""
     query = BoundQuery.of(handle, params)
     window, cells = query.window, params.cells
     columns = ["wall", "kind", "severity", "source", "text", "cpu", "comm", "pid", "container", "trigger"]
@@ -126,7 +127,7 @@ def _gravity(severity: str) -> int:
 
 
 def _recorder_events(handle: RecordingHandle, window: Window) -> list[dict[str, Any]]:
-    """What the recorder lost or changed, and when the wall clock was set, as rows of events."""
+    """Losses, rate changes and steps of the wall clock, as event rows."""
     losses = (
         (loss.wall, RECORDER if loss.kind in HARMLESS_LOSSES else LOST, _loss_text(loss)) for loss in handle.losses()
     )
@@ -144,13 +145,14 @@ def _recorder_events(handle: RecordingHandle, window: Window) -> list[dict[str, 
 
 
 def _loss_text(loss: LossView) -> str:
-    # The count of a changed rate is the new rate, not how much was lost.
+    # The count of a rate change is the new rate, not a number of losses.
     counted = loss.kind if loss.kind in RATE_CHANGES else f"{loss.count:,} {loss.kind}"
     return f"{loss.source}: {counted}{loss.text and f', {loss.text}'}"
 
 
 def _clock_sets(handle: RecordingHandle) -> Iterator[tuple[int, str, str]]:
-    """Segments are cut where wall time moves against the recorder's clock: their names hold both."""
+    """Steps of the wall clock: a new segment begins when wall time moves against the recorder's clock, and its name
+    has both."""
     for before, after in pairwise(handle.recording().segments):
         step = after.name.offset - before.name.offset
         if before.name.boot != after.name.boot or abs(step) < MIN_STEP_NS:

@@ -1,7 +1,8 @@
-"""CPU time by process, program, container or pod: by core, in the kernel, over time, and in the time before.
+"""CPU time by process, program, container or pod: by core, in the kernel, over time, and compared with the time
+before.
 
-A busy node runs millions of processes in a day: they are summed and ranked as arrays, and only those that are shown
-become objects.
+A busy node runs millions of processes in a day: they are summed and ranked as arrays, and only the ones shown become
+Python objects.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,22 +24,23 @@ from exhume.store.read.recording import RecordedPod
 from exhume.store.read.stacks import factorize, unique_inverse
 
 Ints = npt.NDArray[np.int64]
-# Process numbers have 31 bits at most, cores 16; one key holds the command, too.
+# pids have at most 31 bits and core numbers 16; the rest of a 64-bit key holds the command.
 _PID_BITS, _CPU_BITS = 31, 16
 _PIDS, _CPUS = (1 << _PID_BITS) - 1, (1 << _CPU_BITS) - 1
 _MAX_COMMS = 1 << 16
-# Rows that are kept before equal ones are summed.
+# Rows buffered before equal keys are summed.
 _FOLD_ROWS = 1_000_000
-# So many parts of the window the use over time is given for.
+# The use over time is given for 2^5 parts of the window.
 _PART_BITS = 5
 _PARTS = 1 << _PART_BITS
-# The time before is as long as the window, but neither too short to show what is usual nor long to read.
+# The time before is as long as the window, but bounded: long enough to show what is usual, short enough to read
+# quickly.
 _LEAST_BEFORE_NS, _MOST_BEFORE_NS = 60 * NANOS, 600 * NANOS
 _COLUMNS = ["time", "pid", "cmdline", "cgroup", "container", "pod", "pod_name", "container_name"]
 
 
 def processes(handle: RecordingHandle, params: ProcessesParams) -> Reply:
-    """CPU time, the most first, with its cores, its part in the kernel, its course, and that of the time before."""
+    """CPU time by group, greatest first: its cores, its kernel part, its course over time, and the time before."""
     query = BoundQuery.of(handle, params)
     query.check_samples("ranking reads every sample")
     recording, window = query.recording, query.window
@@ -67,7 +69,7 @@ def processes(handle: RecordingHandle, params: ProcessesParams) -> Reply:
 
 
 class _Sums:
-    """Sums by key, of one value or several."""
+    """Sums by key, of one or more values."""
 
     def __init__(self, values: int) -> None:
         self.keys: Ints = np.zeros(0, np.int64)
@@ -96,8 +98,8 @@ def _summed(keys: Ints, values: Sequence[npt.NDArray[Any]]) -> tuple[Ints, Ints]
 
 
 class _Use:
-    """CPU time in microseconds by command and process: on each core (in all, and in the kernel), in each part of the
-    window, and in the time before."""
+    """CPU time in microseconds by command and process: on each core (total and kernel), in each part of the window,
+    and in the time before."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -113,7 +115,7 @@ class _Use:
         return int(self.by_core.values[0].sum())
 
     def add(self, segment: SegmentName, rows: pa.Table) -> None:
-        """Add samples of the window. Raises Refusal where they have too many names."""
+        """Add samples of the window. Raises Refusal if they have too many command names."""
         keys, weights = self._processes(rows), rows.column("weight_us").to_numpy()
         cpus, in_kernel = rows.column("cpu").to_numpy().astype(np.int64), rows.column(IN_KERNEL).to_numpy()
         self.by_core.add(keys << _CPU_BITS | cpus, weights, weights * in_kernel)
@@ -130,7 +132,7 @@ class _Use:
             sums.fold()
 
     def _processes(self, rows: pa.Table) -> Ints:
-        """Command and process of each row as one number."""
+        """The command and pid of each row, packed into one integer."""
         names, values = factorize(rows.column("comm"))
         ids = np.array([self._comms.setdefault(name, len(self._comms)) for name in values.to_pylist()], np.int64)
         if len(self._comms) > _MAX_COMMS:
@@ -141,7 +143,8 @@ class _Use:
 
 
 class _Ranking:
-    """The groups with the most CPU time, the most first; parallel columns. `group_of` maps commands and processes."""
+    """The groups with the most CPU time, in descending order, as parallel columns. `group_of` maps packed commands and
+    pids to groups."""
 
     def __init__(self, use: _Use, group_of: Callable[[Ints], Ints], limit: int) -> None:
         keys, (weights, in_kernel) = use.by_core.keys, use.by_core.values
@@ -158,7 +161,7 @@ class _Ranking:
         self.processes = np.bincount(
             unique_inverse(ranks << _PID_BITS | keys >> _CPU_BITS & _PIDS)[0] >> _PID_BITS, minlength=len(self)
         )
-        # Of each the command and process with the most: the last one written.
+        # The command and process with the most CPU time in each group: sorted by weight, the last assignment wins.
         by_weight = np.argsort(weights, kind="stable")
         self.largest: Ints = np.zeros(len(self), np.int64)
         self.largest[ranks[by_weight]] = keys[by_weight] >> _CPU_BITS
@@ -174,7 +177,7 @@ class _Ranking:
         return len(self._groups)
 
     def _ranks(self, groups: Ints) -> Ints:
-        """The place of each group, -1 for one that is left out."""
+        """The rank of each group, -1 if it is not shown."""
         if not len(self):
             return np.full(len(groups), -1, np.int64)
         ascending = self._groups[self._ascending]
@@ -185,10 +188,10 @@ class _Ranking:
         return np.bincount(ranks, values, len(self)).astype(np.int64)
 
     def _cores(self, ranks: Ints, cpus: Ints, weights: Ints) -> list[list[tuple[int, float]]]:
-        """The (core, seconds) of each, the most first."""
-        # All groups at once: one after the other took a quarter of the answer.
+        """The (core, seconds) pairs of each group, in descending order."""
+        # All groups at once: processing them one by one took a quarter of the request.
         pairs, (used,) = _summed(ranks << _CPU_BITS | cpus, [weights])
-        # Both sorts are stable: cores with as much time stay in the order in which they were seen.
+        # Both sorts are stable: cores with equal time stay in the order in which they were seen.
         by_rank = np.lexsort((-used, pairs >> _CPU_BITS))
         pairs, used = pairs[by_rank], used[by_rank]
         ranked = list(zip((pairs & _CPUS).tolist(), np.round(used / 1e6, 3).tolist(), strict=True))
@@ -197,7 +200,7 @@ class _Ranking:
 
 
 class _Known:
-    """The newest row of each process (a pid is used again), with the names of its container and pod."""
+    """The newest row of each pid (pids are reused), with the names of its container and pod."""
 
     def __init__(
         self,
@@ -207,28 +210,29 @@ class _Known:
     ) -> None:
         rows = rows.sort_by("time")
         pids = rows.column("pid").to_numpy()
-        # The last one of equal pids.
+        # Reversed, so that np.unique finds the last of equal pids.
         self._pids, places = np.unique(pids[::-1], return_index=True)
         self._rows = rows.take(pa.array(len(pids) - 1 - places))
-        # One process of a pod may have been recorded before its name was known, and another after.
+        # Of the processes of a pod, one may have been recorded before its name was known, another after.
         self._names = {kind: _names(rows, kind) for kind in ("pod", "container")}
         unnamed = {each for each in pc.unique(self._rows.column("container")).to_pylist() if each}
         if unnamed - self._names["container"].keys():
-            # Names of Docker's may have been logged long before this window.
+            # Names of Docker containers may have been logged long before this window.
             self._names["container"] = {**container_names(), **self._names["container"]}
         in_pods = any(pc.unique(self._rows.column("pod")).to_pylist())
         self._pods = pods() if in_pods else {}
         self._names["pod"] = {uid: pod.name for uid, pod in self._pods.items()} | self._names["pod"]
 
     def rows(self, pids: Ints) -> list[dict[str, Any]]:
-        """What is known of each process; nothing of one that was not recorded."""
+        """The known fields of each process; empty for one that was not recorded."""
         places = self._places(pids)
         shown = places >= 0
         found = iter(self._rows.take(pa.array(places[shown])).to_pylist())
         return [self._named(next(found)) if each else {} for each in shown.tolist()]
 
     def groups(self, by: Grouping) -> Callable[[Ints], Ints]:
-        """What gives each command and process the number of its group; those in no container or pod are one."""
+        """A function from packed commands and pids to group numbers; everything outside containers or pods is one
+        group."""
         if by == "process":
             return lambda keys: keys
         if by == "program":
@@ -236,12 +240,12 @@ class _Known:
         encoded = self._rows.column(by).combine_chunks().dictionary_encode()
         names = encoded.dictionary.to_pylist()
         of_row = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-        # An empty name is none; the last place is that of what has none.
+        # An empty name means none; the extra last entry is for processes without a row.
         of_row = np.array([place if name else -1 for place, name in enumerate(names)] + [-1], np.int64)[of_row]
         return lambda keys: np.append(of_row, -1)[self._places(keys & _PIDS)]
 
     def _places(self, pids: Ints) -> Ints:
-        """The row of each process, -1 where there is none."""
+        """The row index of each process, -1 if there is none."""
         if not len(self._pids):
             return np.full(len(pids), -1, np.int64)
         at = np.minimum(np.searchsorted(self._pids, pids), len(self._pids) - 1)
@@ -263,7 +267,7 @@ def _names(rows: pa.Table, kind: str) -> dict[str, str]:
 def _shapes(ranking: _Ranking, known: _Known, by: Grouping, use: _Use, before: Window) -> list[ProcessShape]:
     comms, total = use.comms, max(1, use.total)
     part_ms = max(use.window.nanos / _PARTS / MILLIS, 1e-9)
-    # Microseconds in a millisecond are thousandths of a core.
+    # Microseconds per millisecond are thousandths of a core.
     over_time = np.rint(ranking.over_time / part_ms).astype(np.int64).tolist()
     columns = (ranking.largest, ranking.processes, ranking.used, ranking.in_kernel, ranking.before)
     numbers = zip(*(column.tolist() for column in columns), strict=True)
@@ -298,8 +302,7 @@ def _shapes(ranking: _Ranking, known: _Known, by: Grouping, use: _Use, before: W
 
 
 def _title(by: Grouping, row: Mapping[str, Any]) -> str:
-    """The name of a container or pod; what holds a pod together has none of its own, nor has what lived for an
-    instant."""
+    """The name of a container or pod; a pod's sandbox has no name of its own, nor do short-lived containers."""
     if not row.get(by):
         return f"not in a {by}"
     short: str = row[by][:12]

@@ -1,4 +1,4 @@
-"""The recording as a whole, also while nothing is recorded yet."""
+"""The recording as a whole, available even before anything is recorded."""
 
 from contextlib import suppress
 from dataclasses import asdict
@@ -25,7 +25,7 @@ _FILES_AT_A_TIME = 60
 
 
 def recording(handle: RecordingHandle, params: RecordingParams) -> Reply:
-    """What is recorded, from where, and what was lost; also while nothing is recorded yet."""
+    """What is recorded, from which node, and what was lost; also available before anything is recorded."""
     shape: dict[str, Any] = {
         "version": VERSION,
         "state": "empty",
@@ -53,7 +53,7 @@ def recording(handle: RecordingHandle, params: RecordingParams) -> Reply:
         if loss.kind in HARMLESS_LOSSES:
             continue
         key = (loss.source, loss.kind)
-        # A changed rate is one change, not so many losses as it has Hz.
+        # A rate change counts once: its count is the new rate in Hz, not a number of losses.
         count = loss_total(loss.kind, loss.count) + (losses[key]["count"] if key in losses else 0)
         losses[key] = {"source": loss.source, "kind": loss.kind, "count": count, "text": loss.text}
     cost = found.self_cost(Window(span.until - COST_S * NANOS, span.until))
@@ -71,7 +71,7 @@ def recording(handle: RecordingHandle, params: RecordingParams) -> Reply:
         "timezone": facts.timezone,
         "since": ms(span.since),
         "until": ms(span.until),
-        # As it is now: a recorder over its budget samples less often.
+        # The current rate: a recorder over its budget lowers it.
         "rate_hz": cost.newest_rate_hz or facts.rate_hz,
         "event_source": facts.event_source,
         "segments": len(found.segments),
@@ -94,7 +94,7 @@ def _cost(cost: SelfCost) -> Cost | None:
 
 
 def status(handle: RecordingHandle, params: QueryParams) -> LiveShape:
-    """What changes while a recording grows."""
+    """The properties of a recording that change while it grows."""
     span = handle.span()
     shape: LiveShape = {
         "since": ms(span.since),
@@ -114,8 +114,7 @@ def status(handle: RecordingHandle, params: QueryParams) -> LiveShape:
 
 
 def check_files(handle: RecordingHandle, params: FilesParams) -> tuple[str, bool]:
-    """Find files that can't be read, some segments at a time; returns the last segment checked, and whether there are
-    more."""
+    """Check some segments for unreadable files; returns the last segment checked, and whether more remain."""
     recording = handle.recording()
     sealed = [segment for segment in recording.segments if segment.sealed]
     names = [str(segment.name) for segment in sealed]

@@ -1,4 +1,4 @@
-"""Who had each core when, from single samples: a timeline of the scheduler, after the fact."""
+"""Scheduler slices reconstructed from single samples: which thread had each core when."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +13,12 @@ from exhume.store.read.recording import Recording
 from exhume.store.read.slices import SLICE_STATES, build_slices
 
 MAX_SAMPLES = 1_000_000
-# A sample stands for the time before it, and is compared with the counters of the whole second that it is in.
+# A sample stands for the time before it, and is compared with the counters of the whole second that contains it.
 _AROUND_NS = 2 * NANOS
 
 
 def slices(handle: RecordingHandle, params: SlicesParams) -> Reply:
-    """Slices of threads, and of cores that idled, core by core."""
+    """Slices of threads and of idle time, core by core."""
     query = BoundQuery.of(handle, params)
     recording, window, wanted = query.recording, query.window, query.filter
     if window.nanos > MAX_SLICES_MS * MILLIS:
@@ -61,7 +61,7 @@ def slices(handle: RecordingHandle, params: SlicesParams) -> Reply:
 
 
 def _counted(recording: Recording, window: Window, cpus: frozenset[int] | None) -> pa.Table:
-    """The rows of the cpu table that reach into a window, and whose samples are all read."""
+    """The rows of the cpu table that overlap a window and whose samples are all within what is read."""
     reaching = Window(window.since - LONGEST_ROW_NS, window.until)
     rows = recording.read("cpu", reaching, ["cpu", "span_ms", "idle", "iowait", "wall"], cpus)
     ends = pc.add(rows.column("wall"), pc.multiply(rows.column("span_ms").cast(pa.int64()), MILLIS))

@@ -1,4 +1,4 @@
-"""Flame graphs, their files, and sub-second offsets."""
+"""Flame graphs, their export as files, and sub-second offsets."""
 
 import json
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from exhume.store.read.profile import IN_KERNEL, StackProfile
 BEFORE_S = 60
 MAX_COLUMNS = 20_000
 MAX_SUBSECOND_SAMPLES = 30_000_000
-# The suffix and the media type of each.
+# File suffix and media type of each format.
 FORMATS: dict[Format, tuple[str, str]] = {
     "folded": ("folded.txt", "text/plain; charset=utf-8"),
     "pprof": ("pb.gz", "application/gzip"),
@@ -39,7 +39,7 @@ FORMATS: dict[Format, tuple[str, str]] = {
     "svg": ("svg", "image/svg+xml"),
     "html": ("html", "text/html; charset=utf-8"),
 }
-# Made once: pyarrow imports pandas' date types, if they are there, for each scalar made of a Python string.
+# Created once: for each scalar made from a Python string, pyarrow imports pandas' date types if pandas is installed.
 _COMMA = pa.scalar(",", pa.string())
 
 Mask = npt.NDArray[np.bool_]
@@ -47,7 +47,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The profile of the query, and the one that it is compared with."""
+    """The profile of the query, and the profile it is compared with."""
 
     current: StackProfile
     reference: StackProfile | None = None
@@ -56,11 +56,11 @@ class _Sides:
 
 
 def flame(handle: RecordingHandle, params: FlameParams) -> Reply:
-    """The stacks of a time and cores as one tree; with a baseline, both sides in the same tree."""
+    """The stacks of a window and cores as one tree; with a baseline, both sides are in the same tree."""
     query = BoundQuery.of(handle, params)
     sides = _sides(query, params)
     whole = build_tree(sides.current, sides.reference)
-    # A child is never wider than its parent, so what is kept hangs together.
+    # A child is never wider than its parent, so the kept nodes form a tree.
     kept = whole.width >= params.least
     kept[0] = True
     thinned = thin_out(whole, kept)
@@ -75,7 +75,7 @@ def flame(handle: RecordingHandle, params: FlameParams) -> Reply:
         "changes": largest_changes(whole, 5),
     }
     parts = [json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")[:-1]]
-    # Arrow formats integers several times as fast as the json module.
+    # Arrow formats integers several times faster than the json module.
     for name, values in thinned.columns.items():
         texts = pa.array(values).cast(pa.string())
         joined = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], texts), _COMMA)[0]
@@ -93,12 +93,12 @@ def _sides(query: BoundQuery, params: BaselineParams) -> _Sides:
         before = Window(window.since - max(BEFORE_S * NANOS, window.nanos), window.since)
         base, label = before.clamp(query.handle.span()), "the same cores before"
     elif params.baseline == "others":
-        # Without a selection of cores there are no other ones: nothing to compare with, and the page says so.
-        # Numbers of cores need neither begin at 0 nor be consecutive.
+        # Without a selection of cores there are no others to compare with, and the page says so. Core numbers need
+        # neither begin at 0 nor be consecutive.
         others = frozenset() if query.cpus is None else frozenset(range(MAX_CORES)) - query.cpus
         base, label, wanted = window, "the other cores", replace(wanted, cpus=others)
     elif params.baseline == "other":
-        # Containers have other ids there.
+        # The other recording has other container ids.
         other = BoundQuery.of(query.handle.other(), params)
         base = other.handle.window(params.base_since, params.base_until)
         label = f"the recording of {other.recording.facts.node}"
@@ -109,8 +109,8 @@ def _sides(query: BoundQuery, params: BaselineParams) -> _Sides:
 
 
 def export(handle: RecordingHandle, params: ExportParams) -> Reply:
-    """The same flame graph as a file, named after node and time: for people (SVG, HTML) and for other tools."""
-    # Loaded with the first export: the first view does not wait for it.
+    """The flame graph as a file, named after node and time: for people (SVG, HTML) and for other tools."""
+    # Imported with the first export, so that the first view does not wait for it.
     from exhume.interop.folded import render_folded
     from exhume.interop.pprof import render_pprof
     from exhume.interop.speedscope import render_speedscope
@@ -163,8 +163,8 @@ def _filters(query: BoundQuery) -> list[str]:
 
 
 def _apply_view(tree: FlameTree, root: Sequence[str], hide: Sequence[str]) -> FlameTree:
-    """What is left of a tree as the page shows it: hidden frames go with all that they called, and what called them
-    shrinks; the names in `root` lead, as far as they lead anywhere, to the frame that fills the width."""
+    """Apply the page's view to a tree: hidden frames are removed with all their callees, and their callers shrink
+    accordingly; the names in `root` are followed, as far as they match, to the frame that fills the width."""
     if hide:
         names = set(hide)
         hidden = np.array([name in names for name in tree.labels.names], np.bool_)[tree.label]
@@ -181,7 +181,7 @@ def _apply_view(tree: FlameTree, root: Sequence[str], hide: Sequence[str]) -> Fl
 
 
 def _below(tree: FlameTree, marked: Mask) -> Mask:
-    """The marked nodes and everything under them."""
+    """The marked nodes and their descendants."""
     found = marked.copy()
     for start, stop in tree.levels[1:]:
         found[start:stop] |= found[tree.parent[start:stop]]
@@ -189,7 +189,7 @@ def _below(tree: FlameTree, marked: Mask) -> Mask:
 
 
 def _left(tree: FlameTree, kept: Mask) -> FlameTree:
-    """The tree with the own time of these nodes alone, and without the nodes that have none left."""
+    """The tree with only the own time of the kept nodes, without nodes that have no time left."""
 
     def left(inclusive: Ints) -> Ints:
         own = inclusive.copy()
@@ -209,8 +209,8 @@ def _left(tree: FlameTree, kept: Mask) -> FlameTree:
 
 
 def subsecond(handle: RecordingHandle, params: SubsecondParams) -> Reply:
-    """Samples by their offset in the second (or longer column), column after column; then those of them in the kernel.
-    Columns begin at multiples of their length; what is before `from` is not part of the window."""
+    """Samples by their offset within the second (or longer column), column after column, followed by the kernel
+    samples among them. Columns begin at multiples of their length; data before `from` is not part of the window."""
     query = BoundQuery.of(handle, params)
     window, column_ms, rows = query.window, params.column_ms, params.rows
     column = column_ms * MILLIS

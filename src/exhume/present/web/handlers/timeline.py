@@ -1,8 +1,8 @@
-"""The heatmap of cores x time, one cell of it, and when a frame ran.
+"""The heatmap of cores x time, one cell of it, and the times at which a frame ran.
 
-Cells are pooled from the seconds of each segment. A sealed segment never changes, so its seconds are computed once for
-each query (a measure, or a filter) and cached. Pooling keeps the greatest value, so one bad second on one core is seen
-at every zoom.
+Cells are pooled from the seconds of each segment. A sealed segment never changes, so its seconds are computed once per
+query (a measure, or a filter) and cached. Pooling keeps the maximum, so one bad second on one core is visible at every
+zoom level.
 """
 
 from collections import Counter
@@ -52,7 +52,7 @@ from exhume.store.read.reader import read_available
 from exhume.store.read.recording import Recording
 from exhume.store.read.stacks import SAMPLED_STATES
 
-# Two bytes hold what is said of a cell to the last digit; the last value means that nothing was recorded.
+# Two bytes hold a cell at full precision; the highest value means that nothing was recorded.
 FULL, UNRECORDED = 1000, 65_535
 SAMPLED_MEASURES = ("busy", *SAMPLED_STATES)
 TOP_THREADS = 5
@@ -60,7 +60,7 @@ _ALWAYS = Window(0, 1 << 62)
 
 
 def cores(handle: RecordingHandle, params: CoresParams) -> Reply:
-    """Cores x time of a measure; with a filter, the share of each core's time in matching samples."""
+    """A measure as cores x time; with a filter, the share of each core's time in matching samples."""
     query = BoundQuery.of(handle, params)
     if not query.filter.looks_at_samples:
         pooled = pool_measure(handle, query.window, params.cells, params.measure)
@@ -74,7 +74,7 @@ def cores(handle: RecordingHandle, params: CoresParams) -> Reply:
 
 
 def frame_times(handle: RecordingHandle, params: FrameTimesParams) -> Reply:
-    """When a frame was on a core: the share of each core's time in stacks that hold it."""
+    """When a frame ran: the share of each core's time in stacks that contain it."""
     query = BoundQuery.of(handle, params)
     if params.kind_of_frame == "comm":
         wanted = replace(query.filter, comm=params.name)
@@ -97,7 +97,7 @@ def _matching_samples(query: BoundQuery, wanted: ProfileFilter, cells: int, meas
 
 
 def _heatmap(pooled: Pooled, cells: int, measure: str, cpus: frozenset[int] | None) -> Reply:
-    """Pooled cells as framed numbers."""
+    """The pooled cells as a framed binary response."""
     lines = [i for i, cpu in enumerate(pooled.cpus) if cpus is None or cpu in cpus]
     values, states = pooled.values[lines], pooled.states[lines]
     header: CoresHeader = {
@@ -116,7 +116,7 @@ def _heatmap(pooled: Pooled, cells: int, measure: str, cpus: frozenset[int] | No
 
 
 def pool_measure(handle: RecordingHandle, window: Window, cells: int, measure: str) -> Pooled:
-    """A measure of the cpu table."""
+    """Pool a measure of the cpu table."""
     if window.nanos < cells * NANOS and measure not in UNUSUAL_MEASURES:
         grid = handle.recording().cores(window, cells, measure)
         values = np.where(grid.values == GAP, GAP, np.minimum(grid.values, MOST_PERMILLE)).astype(np.int16)
@@ -152,7 +152,7 @@ def _matching(segment: Segment, recording: Recording, wanted: ProfileFilter, min
 
 
 def _exact_samples(recording: Recording, window: Window, cells: int, wanted: ProfileFilter) -> Pooled:
-    """Cells of less than a second, from the samples themselves."""
+    """Cells shorter than a second, computed from the samples themselves."""
     if window.empty:
         return split_scores(window, np.zeros((0, cells), np.int16))
     found = moments_of_samples(recording.samples(window, wanted, ["cpu", "weight_us"]))
@@ -167,14 +167,15 @@ def _exact_samples(recording: Recording, window: Window, cells: int, wanted: Pro
 
 
 def _permille(taken_us: npt.NDArray[Any], nanos: float) -> Scores:
-    """CPU time as part of a stretch; no state takes most of it."""
+    """CPU time as permille of a duration, with the state bits left 0: samples have no dominant state."""
     part = np.minimum(taken_us * 1e6 / nanos, 1000).astype(np.int16)
     scores: Scores = part << STATE_BITS
     return scores
 
 
 def _of_recorded_cores(found: Pooled, recorded: Pooled) -> Pooled:
-    """Only the cpu table says whether a core without samples was idle, offline or absent."""
+    """Restrict cells to recorded cores: only the cpu table says whether a core without samples was idle, offline or
+    absent."""
     matching = np.asarray(found.cpus, np.int64)[(found.values > 0).any(axis=1)]
     cpus = sorted({*recorded.cpus, *matching.tolist()})
     if not recorded.cpus or not cpus:
@@ -189,7 +190,7 @@ def _of_recorded_cores(found: Pooled, recorded: Pooled) -> Pooled:
 
 
 def cell(handle: RecordingHandle, params: CellParams) -> Reply:
-    """One cell of the heatmap: its value and the state that has it, all states of the second that gave it, and the
+    """One cell of the heatmap: its value and dominant state, all states of the second that produced the value, and the
     threads that ran then."""
     recording, window = handle.recording(), handle.window(params.at, params.at + params.span)
     shape: CellShape = {
@@ -232,7 +233,8 @@ def cell(handle: RecordingHandle, params: CellParams) -> Reply:
 
 
 def _cell_value(handle: RecordingHandle, window: Window, params: CellParams) -> tuple[Window, int, int] | None:
-    """Where the value of a cell was taken, the value, and its state: what `cores` has for the same cell."""
+    """The second that produced a cell's value, the value, and its state, consistent with what `cores` returns for that
+    cell."""
     if window.empty:
         return None
     if window.nanos < NANOS and params.measure not in UNUSUAL_MEASURES:
