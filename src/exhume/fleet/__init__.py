@@ -1,1 +1,1 @@
-"""Many nodes: minute summaries, attributes and incidents of each in one lake, and questions to all of them."""
+"""Many nodes: their minute summaries, attributes and incidents in one lake, and queries over all of them."""

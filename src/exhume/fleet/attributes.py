@@ -1,7 +1,7 @@
-"""Inventories as flat attributes, by which nodes are grouped and compared: keys in lower case with dots, short values.
+"""Inventories as flat attributes, by which nodes are grouped and compared: lower-case keys with dots, short values.
 
-What is of one node alone is left out or replaced: its name, addresses, ids, times, numbers of users and of restarts.
-Two nodes that were made alike have the same attributes.
+Whatever is specific to one node is dropped or replaced: its name, addresses, ids, times, user numbers and restart
+counts. Nodes that were set up identically have identical attributes.
 """
 
 import re
@@ -11,9 +11,9 @@ from exhume.diagnose.audit.traits import traits_of
 from exhume.model.audit import Condition, Exit, Service, Trait
 from exhume.model.inventory import SECTIONS, Image, Inventory, Kernel, Limits, MountPoint, Nic, Outcome, bucket
 
-# Of keys and values, in bytes: the lake takes no more.
+# Limit on keys and values in bytes, enforced by the lake.
 MOST_BYTES = 200
-# Sections whose attributes begin otherwise.
+# Sections whose attribute keys have a different prefix.
 _PREFIXES = {
     "sysctls": "sysctl",
     "limits": "limit",
@@ -45,15 +45,15 @@ _BY_TRAIT = {
 }
 _UP = frozenset(("active", "activating", "reloading", "refreshing", "deactivating", "running", "restarting"))
 _TRANSIENT = "/run/systemd/transient/"
-# Options of mounts that differ on every machine, or by the size of it.
+# Mount options that differ between machines or depend on their size.
 _OPTION_NOISE = re.compile(
     r"^(?:addr|clientaddr|mountaddr|port|mountport|lowerdir|upperdir|workdir|index|fd|pgrp|pipe_ino|inode64|size|nr_inodes"
     r"|user_id|group_id|uid|gid|subvolid|seclabel|stripe|sunit|swidth|logbufs|logbsize)(?:=|$)"
 )
 _SIZED = ("/dev/shm", "/tmp")
-# Parameters by which the kernel finds its own files: they name disks and copies of the kernel.
+# Kernel parameters that identify disks or kernel images, by which the kernel finds its own files.
 _CMDLINE_NOISE = frozenset(("root", "boot_image", "initrd", "resume", "rd.luks.uuid", "rd.lvm.lv", "rd.md.uuid", "vg"))
-# Labels that name the machine itself.
+# Labels that identify the machine itself.
 _LABEL_NOISE = re.compile(
     r"hostname|provider-?id|instance-?id|machine-?id|node-?name|\buid\b|external-?ip|internal-?ip"
 )
@@ -67,7 +67,7 @@ _NOISE = re.compile(
     r"|(?P<id>(?<![0-9a-z:])(?=[a-f]*[0-9])[0-9a-f]{12,}(?![0-9a-z])|\bi-[0-9a-f]{8,17}\b)",
     re.IGNORECASE,
 )
-# A number of a user or a terminal in the name of an instance.
+# A user or terminal number in the name of a unit instance.
 _INSTANCE = re.compile(r"@\d+(?=\.|$)")
 _GIB = 1 << 30
 
@@ -79,9 +79,9 @@ def section_of_key(key: str) -> str:
 
 
 def attributes_of(inventory: Inventory) -> dict[str, str]:
-    """The attributes of a node; a section that is missing is named by `missing.SECTION`, with the reason."""
+    """The attributes of a node; a section that could not be read becomes `missing.SECTION` with the reason."""
     found: dict[str, str] = {}
-    # What comes first counts: an operator knows better than a file.
+    # The first value of a key wins: what an operator set takes precedence over a file.
     for key, value in _attributes(inventory):
         if value:
             found.setdefault(bounded(key.lower()), bounded(value))
@@ -89,7 +89,7 @@ def attributes_of(inventory: Inventory) -> dict[str, str]:
 
 
 def bounded(text: str) -> str:
-    """Cut to what the lake takes, between two characters."""
+    """A text cut to the lake's limit, at a character boundary."""
     return text if len(text) <= MOST_BYTES // 4 else text.encode()[:MOST_BYTES].decode("utf-8", "ignore")
 
 
@@ -116,10 +116,10 @@ def _attributes(inventory: Inventory) -> Iterator[tuple[str, str]]:
 
 
 class Normalizer:
-    """Replaces what is of one node alone in a text."""
+    """Replaces the parts of a text that are specific to one node."""
 
     def __init__(self, node: str) -> None:
-        # A name without a number may be that of a program too.
+        # A name without digits may be a program's name as well.
         names = {name for name in (node, node.partition(".")[0]) if len(name) > 3 and re.search(r"\d", name)}
         either = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
         self._node = re.compile(rf"(?<![0-9A-Za-z])(?:{either})(?![0-9A-Za-z])") if names else None
@@ -154,7 +154,7 @@ def _system(inventory: Inventory, normal: Normalizer) -> Iterator[tuple[str, str
         known = {name: number for name in numbers if (number := getattr(hardware, name)) is not None}
         yield from ((f"hardware.{name}", str(number)) for name, number in known.items())
         if hardware.memory_bytes is not None:
-            # The kernel's own share of it varies.
+            # Rounded, because the amount that the kernel reserves for itself varies.
             yield "hardware.memory", f"{round(hardware.memory_bytes / _GIB)} GiB"
     if inventory.cgroups is not None:
         controllers = sorted({each for mount in inventory.cgroups.hierarchies for each in mount.controllers})
@@ -186,7 +186,7 @@ def _kernel(kernel: Kernel, normal: Normalizer) -> Iterator[tuple[str, str]]:
         name, assigned, value = parameter.partition("=")
         if name.lower() not in _CMDLINE_NOISE:
             values.setdefault(name, []).append(normal(value) if assigned else "set")
-    # The last of several counts for some parameters, all of them for others (console=).
+    # If a parameter is repeated, some use only the last value and others use all of them (console=).
     yield from ((f"cmdline.{name}", " ".join(each)) for name, each in values.items())
 
 
@@ -198,7 +198,7 @@ def _packages_and_modules(inventory: Inventory) -> Iterator[tuple[str, str]]:
 
 
 def _nics(nics: tuple[Nic, ...]) -> Iterator[tuple[str, str]]:
-    """Of all interfaces together: their names depend on the slot that each is in."""
+    """Attributes of all interfaces together: interface names depend on the slot of the card."""
     shown = [nic for nic in nics if nic.driver]
     for key, values in (
         ("nic.driver", {nic.driver for nic in shown}),
@@ -214,7 +214,7 @@ def _nics(nics: tuple[Nic, ...]) -> Iterator[tuple[str, str]]:
         queues = sum(len(nic.queues) for nic in with_queues)
         cores = len({cores for nic in with_queues for cores in nic.queues.values()})
         yield "nic.queues", str(queues)
-        # How many cores share the work: all queues on one core, or each on its own.
+        # How many cores share the work, from all queues on one core to each on its own.
         yield "nic.queue_cores", str(cores)
 
 
@@ -235,7 +235,7 @@ def _limits(limits: Limits) -> Iterator[tuple[str, str]]:
 
 
 def unit_key(name: str) -> str:
-    """The name of a unit without what is of one node: ids of disks, numbers of users. `\\x2d` is systemd's dash."""
+    """The name of a unit without node-specific parts: disk ids, user numbers. `\\x2d` is systemd's escaped dash."""
     plain = name.replace("\\x2d", "-")
     return _INSTANCE.sub("@*", _NOISE.sub(lambda match: f"<{match.lastgroup}>", plain)) if _has_noise(plain) else name
 
@@ -255,7 +255,7 @@ def _units(inventory: Inventory, normal: Normalizer) -> Iterator[tuple[str, str]
             yield f"{key}.exit", exit_value(unit.last_exit)
             yield f"{key}.restarts", "" if unit.restarts is None else bucket(unit.restarts)
         if state == NEVER_STARTED:
-            # The first cause comes last.
+            # The root cause comes last.
             yield f"{key}.because", " ".join(unit_key(each) for each in unit.wants.failed)
         if state == CONDITION:
             broken = [_condition(each) for each in unit.conditions if each.held is False]
@@ -275,7 +275,8 @@ def _containers(inventory: Inventory, normal: Normalizer) -> Iterator[tuple[str,
 
 
 def container_name(container: Service) -> str:
-    """What a container is called on every node: in a pod namespace, workload and container; jobs come and go."""
+    """A container's name that is the same on every node: namespace, workload and container if in a pod; jobs are left
+    out."""
     if container.pod is None:
         return container.name
     namespace, _, _ = container.pod.partition("/")
@@ -299,7 +300,7 @@ def state_of(service: Service, now: int) -> str:
 
 
 def exit_value(last: Exit | None) -> str:
-    """`code 22` or `signal 9`, with the command of the unit that ended so, where it was not its program."""
+    """`code 22` or `signal 9`; if another command than the unit's main program ended that way, with its name."""
     if last is None or (last.code is None and last.signal is None):
         return ""
     ended = f"signal {last.signal}" if last.signal else f"code {last.code}"

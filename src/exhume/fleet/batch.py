@@ -1,9 +1,9 @@
 """Batches: what a node sends. Rows of several tables, column by column, as gzipped JSON.
 
-JSON and not Arrow, because most batches are one minute: an Arrow schema of 36 columns alone takes three times the
-kilobyte that the minute does, and its reader trusts offsets that a sender chose. Every value is checked here by its
-type and bounds before anything is stored. Times are microseconds since 1970. Columns that are not known are left out
-(a newer node), columns that are missing are null (an older one).
+JSON rather than Arrow, because most batches are one minute: an Arrow schema of 36 columns alone is three times the
+size of the minute (one kilobyte), and its reader trusts offsets chosen by the sender. The type and bounds of every
+value are checked here before anything is stored. Times are microseconds since 1970. Unknown columns are ignored (a
+newer node), missing columns are null (an older one).
 """
 
 import hashlib
@@ -21,12 +21,13 @@ from exhume.fleet.schema import MAX_KEY_BYTES, MAX_NODE_BYTES, MAX_VALUE_BYTES, 
 
 Columns = Mapping[str, Sequence[Any]]
 
-# A week of minutes in a batch is more than any node sends.
+# More than a week of minutes, which is more than any node sends in one batch.
 MAX_ROWS = 20_000
 MAX_BODY_BYTES = 4 << 20
-# Twice what as many rows take at most; as values in memory it is up to 25 times as much ("{}," is a dict).
+# Twice the largest possible size of that many rows; as Python values it can take up to 25 times as much ("{}," is a
+# dict).
 MAX_DECODED_BYTES = 16 << 20
-# The hub's own columns: a sender does not set them.
+# Columns that the hub fills in; a sender cannot set them.
 _OF_HUB = ("node", "received_at", "clock_off_s")
 _TEXT_BYTES = {"key": MAX_KEY_BYTES, "value": MAX_VALUE_BYTES, "finding": 64 << 10, "summary": 4096, "reason": 4096}
 _OTHER_TEXT_BYTES = 400
@@ -38,20 +39,20 @@ _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]*")
 
 
 class BadBatch(ValueError):
-    """Something that is no batch, or not one that can be stored; the message says why."""
+    """Input that is not a batch, or a batch that cannot be stored; the message says why."""
 
 
 class TooLarge(BadBatch):
-    """A batch that takes more bytes unpacked than were allowed for."""
+    """A batch that exceeds the allowed size when unpacked."""
 
 
 class BadVersion(BadBatch):
-    """A batch of a later version: it may be stored once this exhume is upgraded."""
+    """A batch of a later version: it can be stored once this exhume is upgraded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of one node. `spool` and `seq` number what this node sends: each number is stored once."""
+    """Rows of one node. `spool` and `seq` number the batches of the node: each number is stored once."""
 
     node: str
     spool: str
@@ -65,13 +66,13 @@ class Batch:
 
     def encode(self) -> bytes:
         known = {"version": VERSION, "node": self.node, "spool": self.spool, "seq": self.seq, "tables": self.tables}
-        # Without a time in its header: the same batch has the same bytes.
+        # Without a timestamp in the gzip header, so that equal batches have equal bytes.
         packer = zlib.compressobj(6, zlib.DEFLATED, 31)
         return packer.compress(json.dumps(known, separators=(",", ":")).encode()) + packer.flush()
 
 
 def digest_of(body: bytes) -> str:
-    """What tells a batch from another one with its number."""
+    """A digest that distinguishes a batch from a different one with the same number."""
     return hashlib.sha256(body).hexdigest()[:32]
 
 
@@ -80,12 +81,12 @@ def rows_of(table: LakeTable, columns: Columns) -> int:
 
 
 def is_node_name(name: str) -> bool:
-    """Whether a name can be a node's: a host name, or what an operator chose instead."""
+    """Whether a text is a valid node name: a host name, or one that an operator chose."""
     return len(name) <= MAX_NODE_BYTES and _NODE.fullmatch(name) is not None
 
 
 def decode(body: bytes, most_bytes: int = MAX_DECODED_BYTES) -> Batch:
-    """Raises BadBatch."""
+    """Parse and validate a batch. Raises BadBatch."""
     known = _parse(_unpack(body, most_bytes))
     version, node, spool, seq, tables = (known.get(name) for name in ("version", "node", "spool", "seq", "tables"))
     if type(version) is not int or version < 1:
@@ -114,14 +115,15 @@ def decode(body: bytes, most_bytes: int = MAX_DECODED_BYTES) -> Batch:
 def to_arrow(
     table: LakeTable, columns: Columns, node: str, received_us: int | None = None, clock_off_s: float | None = None
 ) -> pa.Table:
-    """Checked rows with all columns of their table; those that only the hub knows among them."""
+    """Checked rows with all columns of their table, including those that the hub fills in."""
     joined = JoinedRows(table)
     joined.add(columns, node, received_us, clock_off_s)
     return joined.to_arrow()
 
 
 class JoinedRows:
-    """Checked rows of many batches as one table: turning each into Arrow by itself would take most of the time."""
+    """Checked rows of many batches as one table: converting each batch to Arrow separately would take most of the
+    time."""
 
     def __init__(self, table: LakeTable) -> None:
         self._table, self.rows = table, 0
@@ -146,7 +148,7 @@ class JoinedRows:
 
 
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    # JSON has one kind of number; of a float column Arrow refuses integers that it would round.
+    # JSON has a single number type; Arrow refuses integers in a float column if they would be rounded.
     if pa.types.is_floating(kind):
         values = [value if value is None else float(value) for value in values]
     return pa.array(values, kind)
@@ -227,14 +229,14 @@ def _check_of(column: pa.Field) -> _Check:
         signed = pa.types.is_signed_integer(kind)
         least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
         return lambda value: type(value) is int and least <= value <= most
-    # An integer of any length is a number in JSON too.
+    # JSON integers can have any length.
     return lambda value: (
         type(value) in (float, int) and -_LARGEST_FLOAT < value < _LARGEST_FLOAT and math.isfinite(value)
     )
 
 
 def _is_text(value: str, most: int) -> bool:
-    """Whether a text fits; one with half of a surrogate pair is no text."""
+    """Whether a text is acceptable; one with an unpaired surrogate is not valid Unicode."""
     if value.isascii():
         return len(value) <= most
     try:

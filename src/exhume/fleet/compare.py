@@ -1,6 +1,6 @@
-"""What differs between two nodes, or two groups of nodes, by their attributes: the likeliest to matter first.
+"""The differences between two nodes or two groups of nodes, by attributes, ordered by how likely they matter.
 
-A node is a group of one. Weights are data (compare.toml); everything is decided by keys and values.
+A node is a group of one. Weights are data (compare.toml); only keys and values decide.
 """
 
 import math
@@ -30,21 +30,21 @@ from exhume.model.inventory import Reason
 from exhume.model.text import percent
 
 COMPARISON_VERSION = 1
-# How many nodes have each value of each attribute.
+# The number of nodes with each value of each attribute.
 Counts = Mapping[str, Mapping[str, int]]
-# What belongs to the unit that the rest of the key names.
+# Key suffixes for properties of the unit that the rest of the key names.
 _PARTS = ("because", "exit", "restarts", "absent")
-# In groups of at least so many nodes, an attribute that is another one on most of them names the node.
+# In groups of at least this many nodes, an attribute that is different on most of them identifies the node.
 _MANY_NODES, _OWN_VALUES = 4, 0.5
-# Below this count in a cell the exact test is used instead of the approximation.
+# If any expected count is below this, the exact test is used instead of the approximation.
 _LEAST_EXPECTED = 5.0
 _SMALLEST = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison: `label` is what it is called, `detail` what else is known of it (its uptime, how many
-    nodes it has)."""
+    """One side of a comparison: `label` is its name, `detail` what else is known of it (its uptime, the number of
+    nodes)."""
 
     label: str
     counts: Counts
@@ -56,11 +56,11 @@ class Side:
         return cls(label, {key: {value: 1} for key, value in attributes.items()}, 1, detail)
 
     def unread(self, section: str) -> int:
-        """Nodes on which a section could not be read."""
+        """The number of nodes on which a section could not be read."""
         return sum(self.counts.get(f"missing.{section}", {}).values())
 
     def values(self, key: str) -> dict[str | None, int]:
-        """How many nodes have each value of an attribute; None is those that were read and have none."""
+        """The number of nodes with each value of an attribute; None stands for nodes that were read and lack it."""
         found: dict[str | None, int] = dict(self.counts.get(key, {}).items())
         absent = self.nodes - self.unread(section_of_key(key)) - sum(found.values())
         return {**found, None: absent} if absent > 0 else found
@@ -68,7 +68,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one side has: a value (None: it is not there), and the share of its nodes that have it."""
+    """What one side has: a value (None: the attribute is absent), and the share of its nodes with that value."""
 
     value: str | None
     share: float = 1.0
@@ -78,8 +78,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """An attribute that differs. `name` is what it is about (a unit, a package), `rule` the kind of difference,
-    `weight` how likely it matters; `q` is the chance that groups differ so by accident, None for single nodes."""
+    """An attribute that differs. `name` is its object (a unit, a package), `rule` the kind of difference, `weight` how
+    likely it matters; `q` is the false discovery rate of a difference between groups, None for single nodes."""
 
     key: str
     name: str
@@ -95,7 +95,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A section that was not compared, since a side lacks it."""
+    """A section that was not compared, because a side lacks it."""
 
     section: str
     side: str
@@ -104,7 +104,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The answer: the sentence that matters, and what differs, the likeliest to matter first."""
+    """The result: a summary sentence, and the differences, the likeliest to matter first."""
 
     a: Side
     b: Side
@@ -116,7 +116,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A kind of difference. With `states`, the weight is that of the states."""
+    """A kind of difference. With `states`, the weight depends on the states."""
 
     id: str
     keys: tuple[str, ...]
@@ -169,7 +169,7 @@ def weights() -> Weights:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """What differs between two sides."""
+    """Compare two sides."""
     unread = tuple(_unread(a, b))
     skipped = {each.section for each in unread}
     keys = sorted({*a.counts, *b.counts})
@@ -182,7 +182,7 @@ def compare(a: Side, b: Side) -> Comparison:
     single = a.nodes == b.nodes == 1
     chances: dict[str, float] = {}
     if changes and not single:
-        # A product of few values may be above 1, and no logarithm is of 0.
+        # Because of the correction a p-value may be above 1, and the logarithm of 0 is undefined.
         log_p = np.log(np.clip([change.p for change in changes.values()], _SMALLEST, 1.0))
         chances = dict(zip(changes, benjamini_hochberg(log_p).tolist(), strict=True))
     real = {key: change for key, change in changes.items() if single or _is_real(change, chances[key])}
@@ -196,7 +196,7 @@ def _is_part(key: str) -> bool:
 
 
 def _unread(a: Side, b: Side) -> Iterable[Unread]:
-    """Sections that are missing on every node of a side; what neither of them has is no reason to say so."""
+    """Sections that are missing on every node of a side; a section that neither side has is not reported."""
     reasons = {
         (side.label, key.removeprefix("missing.")): max(found, key=lambda each: found[each])
         for side in (a, b)
@@ -210,7 +210,8 @@ def _unread(a: Side, b: Side) -> Iterable[Unread]:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The value in which two sides differ most: its shares, the chance of that, and whether no value is on both."""
+    """The value in which two sides differ most: its shares, its p-value, and whether the sides have no value in
+    common."""
 
     value: str | None
     a: float
@@ -229,7 +230,7 @@ def _change(a: Mapping[str | None, int], b: Mapping[str | None, int]) -> _Change
     value = max(values, key=lambda each: abs(shares[each][0] - shares[each][1]))
     if shares[value][0] == shares[value][1]:
         return None
-    # As many tests as values were looked at.
+    # Bonferroni correction: as many tests as values.
     p = association(a.get(value, 0), total_a, b.get(value, 0), total_b) * len(values)
     own = all(
         total >= _MANY_NODES and len(counts) > _OWN_VALUES * total for counts, total in ((a, total_a), (b, total_b))
@@ -240,7 +241,7 @@ def _change(a: Mapping[str | None, int], b: Mapping[str | None, int]) -> _Change
 def _is_real(change: _Change, q: float) -> bool:
     if change.own_values:
         return False
-    # Few nodes can't prove anything, but what no node of the other side has is worth a look.
+    # Few nodes prove nothing, but a value that no node of the other side has is worth a look.
     return change.apart or (abs(change.a - change.b) >= weights().least_effect and q <= weights().most_q)
 
 
@@ -262,7 +263,8 @@ def _difference(  # noqa: PLR0917
 
 
 def _share(side: Side, other: Side, key: str) -> Share:
-    """What a side has: the value that sets its nodes apart from the other side's most, be it on few of them."""
+    """What a side has: the value that distinguishes it most from the other side, even if only few of its nodes have
+    it."""
     values, others = side.values(key), other.values(key)
     total, other_total = sum(values.values()), sum(others.values())
     value = max(values, key=lambda each: (values[each] / total - others.get(each, 0) / other_total, values[each]))
@@ -282,8 +284,8 @@ def _most_frequent(side: Side, key: str) -> str:
 
 
 def association(hits_a: int, total_a: int, hits_b: int, total_b: int) -> float:
-    """The chance that two groups differ at least so much in how many have something: Fisher's exact test, for large
-    counts Pearson's chi-squared with one degree of freedom."""
+    """The probability by chance that two groups differ at least this much in how many nodes have something: Fisher's
+    exact test, for large counts Pearson's chi-squared with one degree of freedom."""
     total, hits = total_a + total_b, hits_a + hits_b
     if hits in (0, total):
         return 1.0
@@ -295,7 +297,7 @@ def association(hits_a: int, total_a: int, hits_b: int, total_b: int) -> float:
     low, high = max(0, hits - total_b), min(hits, total_a)
     logs = {k: _log_choose(total_a, k) + _log_choose(total_b, hits - k) for k in range(low, high + 1)}
     whole = _log_choose(total, hits)
-    # Rounding must not leave out tables that are as unlikely.
+    # Tolerance for rounding, so that equally unlikely tables are included.
     limit = logs[hits_a] + 1e-9
     return min(1.0, sum(math.exp(each - whole) for each in logs.values() if each <= limit))
 
@@ -305,7 +307,7 @@ def _log_choose(n: int, k: int) -> float:
 
 
 def sentence(a: Side, b: Side, differences: Sequence[Difference], unread: Sequence[Unread]) -> str:
-    """The one that matters."""
+    """The summary sentence."""
     if differences:
         return difference_text(differences[0], a.label, b.label)
     whole = "" if not unread else f" in what could be compared; not compared: {', '.join(_sections(unread))}"
@@ -335,7 +337,7 @@ def difference_text(difference: Difference, a: str, b: str) -> str:
     return f"{what}: {', '.join(values)}"
 
 
-# Keys whose title says it all.
+# Keys whose title is sufficient.
 _PLAIN_KEYS = frozenset(("kernel", "image", "os", "cgroup.version", "hardware.clocksource", "cloud_init"))
 
 
@@ -344,7 +346,7 @@ def _value_text(value: str | None) -> str:
 
 
 def _of(share: Share) -> str:
-    """How many of a group, where not all."""
+    """The share of a group, empty if it is all of it."""
     return "" if share.share >= 1.0 else f" ({percent(share.share, 0)} of nodes)"
 
 
@@ -353,13 +355,13 @@ def _because(share: Share) -> str:
 
 
 def _state_text(share: Share) -> tuple[str, str]:
-    """What a unit does, and the reason."""
+    """The state of a unit as a verb phrase, and its reason."""
     value = share.value
     if value is None:
         return "is not there", ""
     ended = f" ({share.exit})" if share.exit else ""
     if value == NEVER_STARTED:
-        # The first cause comes last.
+        # The root cause comes last.
         *between, first = share.because.split(" ")
         through = f" (through {', '.join(between)})" if between else ""
         return "never started", f", because {first} failed{through}" if first else ""

@@ -12,7 +12,7 @@ from exhume.fleet.schema import ATTRIBUTES
 from exhume.model.errors import ExhumeError, NoData
 from exhume.model.text import count
 
-# Each node pushes all of its attributes once a day: older partitions add only nodes that are gone.
+# Each node pushes all of its attributes once a day: older partitions would add only nodes that are gone.
 _NEWEST_DAYS = 8
 _COLUMNS = pa.schema(
     [
@@ -22,7 +22,7 @@ _COLUMNS = pa.schema(
         pa.field("value", pa.string()),
     ]
 )
-# The last value of each attribute counts, also where that is none.
+# The last row of each attribute counts, even if it is a removal.
 _LATEST = """
 CREATE TEMP TABLE latest AS
 SELECT node, key, value FROM (
@@ -38,15 +38,15 @@ _KNOWN = "SELECT value, count(*) FROM latest WHERE key = ? GROUP BY value ORDER 
 
 
 def parse_group(text: str) -> tuple[str, str]:
-    """`KEY=VALUE`; an operator writes `instance-type` as well as `instance_type`."""
+    """Parse `KEY=VALUE`; `instance-type` is accepted for `instance_type`."""
     key, _, value = text.partition("=")
     key = key.strip().lower()
     return {"instance-type": "instance_type"}.get(key, key), value.strip()
 
 
 def read_groups(lake: str, groups: Sequence[str], endpoint: str | None = None) -> list[Side]:
-    """The groups with how many of their nodes have each value of each attribute; `endpoint` as for `Lake.open`. Raises
-    NoData for a group without nodes, naming the values that there are."""
+    """Read the groups, with the number of their nodes that have each value of each attribute; `endpoint` as for
+    `Lake.open`. Raises NoData for a group without nodes, naming the existing values."""
     try:
         import duckdb
     except ImportError:
@@ -69,7 +69,7 @@ def _side(connection: Any, lake: str, key: str, value: str) -> Side:
         raise NoData(f"{lake} has no node with {key}={value}; {there}")
     counts: dict[str, dict[str, int]] = {}
     for found, own, number in connection.execute(_COUNTS, [key, value]).fetchall():
-        # That groups differ in what they were chosen by is no news.
+        # Skip the key that the groups were selected by: it differs by definition.
         if found != key:
             counts.setdefault(found, {})[own] = number
     return Side(f"{key}={value}", counts, nodes, count(nodes, "node"))

@@ -1,11 +1,11 @@
-"""The hub: takes batches of nodes over HTTP, and is the only one that needs to write to the lake.
+"""The hub: receives batches from nodes over HTTP, and is the only one that needs write access to the lake.
 
-What it acknowledges is on its disk: batches are appended to a log, many requests share one fdatasync, and only then are
-they answered. The log is folded into files of the lake now and then. Their names are derived from the log's, so folding
-again what was folded before a kill replaces it, and what a compaction merged meanwhile is recognised.
+Acknowledged batches are on its disk: they are appended to a log, many requests share one fdatasync, and only then are
+they answered. The log is periodically folded into files of the lake, whose names are derived from the log's. So
+folding again after a kill replaces the same files, and data that was compacted meanwhile is recognised.
 
-Each node numbers its batches. The hub remembers the last number of each, so what is sent again because an answer got
-lost is acknowledged and not stored. It answers nodes and has no way to command them.
+Each node numbers its batches. The hub remembers the last number of each node, so a batch that is retried because the
+response was lost is acknowledged but not stored again. The hub only responds to nodes; it cannot send them commands.
 """
 
 import asyncio
@@ -54,24 +54,27 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 FOLD_S, FOLD_BYTES = 30.0, 64 << 20
-# Of logs that the lake does not take so much is kept; then nodes keep theirs.
+# Maximum size of logs while the lake is unavailable; beyond that, nodes keep their batches.
 MAX_LOG_BYTES = 4 << 30
-# Requests of one node: it sends one a minute, and a backlog at once.
+# Rate limit of requests per node: a node sends one a minute, and a backlog in one go.
 REQUESTS_AT_ONCE, REQUEST_EVERY_S = 2000, 0.1
 BUNDLES_AT_ONCE, BUNDLE_EVERY_S = 50, 300.0
-# Each fold makes a file in each partition that it has rows of. All nodes share those of now; rows of other hours or
-# days are counted by node, for every batch: two months of them at once, then one partition every 30 s.
+# Each fold writes one file per partition that it has rows for. The current partitions are shared by all nodes;
+# partitions of other hours or days are rate-limited by node, for every batch: two months of them at once, then one
+# every 30 s.
 LATE_AT_ONCE, LATE_EVERY_S = 2000, 30.0
-# MiB that a node's rows take in the log, where they are not compressed: a thousand times what a node sends.
+# Limit on MiB per node in the log, where rows are not compressed: a thousand times what a node sends.
 MIB_AT_ONCE, MIB_EVERY_S = 256, 30.0
-# A batch that takes more unpacked is decoded apart, one at a time: no minute does, and of inventories the first.
+# A batch larger than this when unpacked is decoded in a thread, one at a time. Minutes never are; of inventories, the
+# first may be.
 INLINE_BYTES = 1 << 20
 LARGE_AT_ONCE, LARGE_EVERY_S = 20, 60.0
 MOST_PENDING_BYTES = 64 << 20
-# For a bundle over a slow line.
+# Long enough for a bundle over a slow connection.
 BODY_TIMEOUT_S = 60.0
 RETRY_AFTER_S = 30
-# A clock that is further off makes partitions that no reader looks at and retention never reaches.
+# With a clock that is further off, rows would be in partitions that no reader looks at and that retention never
+# reaches.
 MAX_CLOCK_OFF_S = 30 * 86_400.0
 MOST_AHEAD_S, MOST_BEHIND_S = 86_400.0, 60 * 86_400.0
 _MOST_SPOOLS = 4
@@ -81,7 +84,7 @@ _VERSION = 1
 
 
 class Refused(Exception):
-    """A request that is not stored: the status and a sentence for its sender."""
+    """A request that is refused: the HTTP status, and a sentence for the sender."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -89,11 +92,11 @@ class Refused(Exception):
 
 
 class Log:
-    """The log of one hub: lines of `CRC-32 JSON`, in numbered files. A line that is cut off is one that was not
+    """The write-ahead log of one hub: lines of `CRC-32 JSON`, in numbered files. A truncated line was never
     acknowledged."""
 
     def __init__(self, directory: Path, after: int = 0) -> None:
-        """Files are numbered after `after`: those of the lake have their numbers in their names."""
+        """Open the log. Files are numbered from `after` on: files of the lake have the numbers in their names."""
         directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         self._directory = directory
         self._number = max([after, *(number for number, _ in self.files())])
@@ -106,11 +109,11 @@ class Log:
         return sorted(found)
 
     def closed(self) -> list[tuple[int, Path]]:
-        """Those that nothing is appended to any more."""
+        """The files that are no longer appended to."""
         return [(number, path) for number, path in self.files() if number < self._number]
 
     def append(self, lines: list[bytes]) -> None:
-        """Append lines for good. Raises OSError, with the file as it was before."""
+        """Append lines durably. Raises OSError, leaving the file as it was before."""
         content = b"".join(lines)
         try:
             view = memoryview(content)
@@ -120,14 +123,14 @@ class Log:
         except OSError:
             with suppress(OSError):
                 os.ftruncate(self._fd, self.size)
-            # After a failed sync the kernel may have dropped what was written: nothing more goes into this file.
+            # After a failed sync the kernel may have dropped written pages: nothing more goes into this file.
             with suppress(OSError):
                 self.rotate()
             raise
         self.size += len(content)
 
     def rotate(self) -> None:
-        """Begin the next file. Raises OSError."""
+        """Start the next file. Raises OSError."""
         number = self._number + 1
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         fd = os.open(self._directory / f"{number:012d}{_LOG_SUFFIX}", flags, 0o600)
@@ -151,7 +154,7 @@ def line_of(record: dict[str, Any]) -> bytes:
 
 
 def records_in(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a log, up to the first that is damaged."""
+    """The records of a log file, up to the first damaged one."""
     with path.open("rb") as file:
         for line in file:
             if not line.endswith(b"\n") or line[8:9] != b" ":
@@ -164,7 +167,7 @@ def records_in(path: Path) -> Iterator[dict[str, Any]]:
 
 @dataclass(slots=True)
 class Marks:
-    """The last number, and the digest of that batch, of each spool of each node."""
+    """The last sequence number of each spool of each node, and the digest of that batch."""
 
     of: dict[str, dict[str, tuple[int, str]]] = field(default_factory=dict)
 
@@ -173,7 +176,7 @@ class Marks:
 
     def set(self, node: str, spool: str, seq: int, digest: str) -> None:
         spools = self.of.setdefault(node, {})
-        # The newest comes last.
+        # Reinserted, so that the newest comes last.
         spools.pop(spool, None)
         spools[spool] = seq, digest
         while len(spools) > _MOST_SPOOLS:
@@ -190,7 +193,7 @@ class Marks:
 
 @dataclass(slots=True)
 class _Pending:
-    """A batch that waits for the log."""
+    """A batch that waits for its commit to the log."""
 
     batch: Batch
     digest: str
@@ -200,7 +203,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class Counts:
-    """What the hub did since it started."""
+    """Statistics since the hub started."""
 
     batches: int = 0
     rows: int = 0
@@ -211,8 +214,8 @@ class Counts:
 
 
 class Hub:
-    """Takes batches and bundles into a lake. `state` is a directory of its own on a disk that keeps what was synced.
-    Raises ExhumeError where another hub uses it."""
+    """Receives batches and bundles into a lake. `state` is a directory of its own on a disk that honours fsync. Raises
+    ExhumeError if another hub uses it."""
 
     def __init__(self, lake: Lake, state: Path, tokens: Tokens | None = None, *, fold_s: float = FOLD_S) -> None:
         self.lake, self.state, self.fold_s = lake, state, fold_s
@@ -243,7 +246,7 @@ class Hub:
         self._wake = asyncio.Event()
         self._large = asyncio.Lock()
         self._limits: dict[tuple[str, str], TokenBucket] = {}
-        # One thread each: appends and rotations are in one order, and folding doesn't hold them up.
+        # One thread each: appends and rotations stay in order, and folding does not delay them.
         self._writer = ThreadPoolExecutor(1, "hub-log")
         self._folder = ThreadPoolExecutor(1, "hub-fold")
         self._folding: asyncio.Task[None] | None = None
@@ -251,7 +254,7 @@ class Hub:
     # Requests.
 
     def identify(self, authorization: str) -> str:
-        """The node of a request. Raises Refused."""
+        """The node that a request is from. Raises Refused."""
         scheme, _, token = authorization.partition(" ")
         try:
             node = self.tokens.node_of(token.strip()) if scheme.lower() == "bearer" and token else None
@@ -263,7 +266,7 @@ class Hub:
         return node
 
     def admit(self, node: str, what: str, at_once: int, every_s: float, amount: float = 1.0) -> None:
-        """Raises Refused for a node that sends too much."""
+        """Enforce a rate limit. Raises Refused for a node that sends too much."""
         bucket = self._limits.get((node, what))
         if bucket is None:
             bucket = self._limits[node, what] = TokenBucket(at_once, every_s)
@@ -271,7 +274,7 @@ class Hub:
             raise Refused(429, f"too many {what} of this node; send fewer, or later")
 
     async def take(self, node: str, body: bytes, sent_us: int | None) -> dict[str, Any]:
-        """Store a batch; returns the answer once it is durable. Raises Refused."""
+        """Store a batch; returns the response once it is durable. Raises Refused."""
         try:
             batch = await self._decode(node, body)
         except BadVersion as error:
@@ -312,17 +315,17 @@ class Hub:
         return answer
 
     async def _decode(self, node: str, body: bytes) -> Batch:
-        """Raises BadBatch, Refused."""
+        """Decode a batch. Raises BadBatch, Refused."""
         try:
             return decode(body, INLINE_BYTES)
         except TooLarge:
-            # What takes long to unpack and check must not hold up the others, nor take the memory several times.
+            # One at a time, in a thread: a large batch must neither block other requests nor multiply the memory use.
             self.admit(node, "large batches", LARGE_AT_ONCE, LARGE_EVERY_S)
             async with self._large:
                 return await asyncio.to_thread(decode, body)
 
     async def take_bundle(self, node: str, incident: str, place: Path) -> dict[str, Any]:
-        """Store a bundle that was received into a file. Raises Refused."""
+        """Store a bundle that was received as a file. Raises Refused."""
         path = bundle_path(node, incident)
         try:
             if await asyncio.to_thread(self.lake.has, path):
@@ -361,7 +364,7 @@ class Hub:
     # The log and the lake.
 
     async def commit_forever(self) -> None:
-        """Write what waits with one sync, again and again: while the disk is busy more comes together."""
+        """Group commit: write all pending batches with one sync; while the disk is busy, more of them accumulate."""
         loop = asyncio.get_running_loop()
         while True:
             await self._wake.wait()
@@ -396,7 +399,7 @@ class Hub:
             pending.done.set_exception(failure)
 
     async def fold_forever(self) -> None:
-        """Fold the log into the lake now and then, and when it is large."""
+        """Fold the log into the lake periodically, and when it is large."""
         waited = 0.0
         while True:
             await asyncio.sleep(min(1.0, self.fold_s))
@@ -406,7 +409,7 @@ class Hub:
                 await self.fold()
 
     async def fold(self) -> None:
-        """Fold all that is logged now."""
+        """Fold everything that is logged now."""
         loop = asyncio.get_running_loop()
         try:
             if self._log.size:
@@ -427,11 +430,11 @@ class Hub:
             self.counts.folded += rows
 
     def _fold_file(self, number: int, path: Path) -> int:
-        """Write the rows of one log to the lake; returns how many."""
+        """Write the rows of one log file to the lake; returns their number."""
         united = {name: JoinedRows(table) for name, table in TABLES.items()}
         newest = Marks()
         for record in records_in(path):
-            # A batch whose sync failed may be in the log all the same, and was sent again.
+            # A batch whose sync failed may still be in the log, and was sent again.
             key = record["node"], record["spool"]
             if record["seq"] <= max(self._folded.last(*key)[0], newest.last(*key)[0]):
                 continue
@@ -443,12 +446,12 @@ class Hub:
             if joined.rows:
                 self.lake.write_new(TABLES[name], joined.to_arrow(), f"{OF_HUB}{self._id}-{number:012d}")
                 rows += joined.rows
-        # Not before it is in the lake: what could not be written is folded again.
+        # Only after the write to the lake: if that fails, the rows are folded again.
         self._folded.update(newest)
         return rows
 
     def _load_state(self) -> str:
-        """The id of this hub; sets the marks of what was folded."""
+        """Load the hub's state: returns its id, and sets the marks of folded batches."""
         path = self.state / _STATE
         try:
             found = json.loads(path.read_text())
@@ -478,7 +481,8 @@ class Hub:
 
     @asynccontextmanager
     async def running(self, _: Any = None) -> AsyncIterator[None]:
-        """While this lasts batches are taken; what was logged before a kill is folded first."""
+        """The lifetime of the hub: batches are accepted while it is active. What was logged before a crash is folded
+        first."""
         await self.fold()
         tasks = [asyncio.create_task(each) for each in (self.commit_forever(), self.fold_forever())]
         try:
@@ -497,14 +501,15 @@ class Hub:
 
 
 def default_state(lake: Lake) -> Path:
-    """Where the hub of a directory keeps its log and its tokens. Raises UsageError for an object store."""
+    """The default location of the log and the tokens for a lake in a directory. Raises UsageError for an object
+    store."""
     if lake.directory is None:
         raise UsageError("a hub in front of an object store needs a directory of its own: name it with --state")
     return lake.directory / HUB
 
 
 def _check_bundles(batch: Batch) -> None:
-    """Raises Refused for an incident with a bundle that is not its own: the page would show another node's."""
+    """Raises Refused for an incident that refers to another node's bundle: the page would show that node's data."""
     rows = batch.tables.get(INCIDENTS.name, {})
     for incident, bundle in zip(rows.get("id", ()), rows.get("bundle", ()), strict=False):
         if bundle is not None and bundle != bundle_path(batch.node, incident):
@@ -512,8 +517,8 @@ def _check_bundles(batch: Batch) -> None:
 
 
 def _late_partitions(batch: Batch, now: float) -> int:
-    """Partitions that a batch has rows of, but for those of now, of just before and of just after: by the clock of the
-    hub, since a node may say of its own what it likes."""
+    """The partitions that a batch has rows for, except those around the current time by the hub's clock: a node's own
+    clock is untrusted."""
     late = 0
     for name, columns in batch.tables.items():
         table = TABLES[name]
@@ -524,7 +529,7 @@ def _late_partitions(batch: Batch, now: float) -> int:
 
 
 def _check_times(batch: Batch, node_now: float, off: float | None) -> None:
-    """Raises Refused for rows that are not of the last weeks, by the node's own clock, or where that is far off."""
+    """Raises Refused for rows that are not recent by the node's own clock, or if that clock is far off."""
     if off is not None and abs(off) > MAX_CLOCK_OFF_S:
         raise Refused(422, f"the clock of this node is off by {abs(off) / 86_400:.0f} days; set it")
     least, most = (node_now - MOST_BEHIND_S) * 1e6, (node_now + MOST_AHEAD_S) * 1e6
@@ -535,7 +540,8 @@ def _check_times(batch: Batch, node_now: float, off: float | None) -> None:
 
 
 class _Endpoint:
-    """An ASGI application that answers in JSON. Not a Starlette request: most of a hub's time would go there."""
+    """An ASGI application that responds with JSON. Starlette's Request is avoided: it would take most of a hub's
+    time."""
 
     def __init__(self, answer: Callable[[Scope, Receive], Awaitable[dict[str, Any]]], hub: Hub) -> None:
         self._answer, self._hub = answer, hub
@@ -550,7 +556,7 @@ class _Endpoint:
             if status in (429, 503, 507):
                 headers.append((b"retry-after", b"%d" % RETRY_AFTER_S))
             if status == 413:
-                # The rest of its body is not read.
+                # The rest of the request body is not read.
                 headers.append((b"connection", b"close"))
         body = json.dumps(content).encode()
         headers.append((b"content-length", b"%d" % len(body)))
@@ -559,7 +565,7 @@ class _Endpoint:
 
 
 def create_app(hub: Hub) -> Starlette:
-    """The HTTP interface of a hub: two addresses that take data, and one that says that it lives."""
+    """The HTTP interface of a hub: two endpoints that receive data, and a health check."""
 
     async def batches(scope: Scope, receive: Receive) -> dict[str, Any]:
         headers = dict(scope["headers"])
@@ -602,7 +608,7 @@ def create_app(hub: Hub) -> Starlette:
 
 
 async def _body(headers: dict[bytes, bytes], receive: Receive, most: int) -> AsyncIterator[bytes]:
-    """The pieces of a body; the server bounds how long it takes. Raises Refused for one that is too large."""
+    """The chunks of a request body; the server bounds how long it takes. Raises Refused if it is too large."""
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length[:18]) > most:
         raise Refused(413, f"at most {most >> 20} MiB are taken at once")

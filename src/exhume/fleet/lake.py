@@ -1,7 +1,7 @@
-"""The lake: Parquet files in partitions by date and hour, in a directory or an object store, for any reader.
+"""The lake: Parquet files in partitions by date and hour, in a directory or an object store, readable by any tool.
 
-A file appears as a whole: in a directory it is written next to the tables and renamed, in an object store it is one
-upload. Names are derived from what is in the file, so that writing the same again replaces it.
+Files appear atomically: in a directory they are written next to the tables and renamed, in an object store each is one
+upload. File names are derived from the content, so that writing the same rows again replaces the file.
 """
 
 import ctypes
@@ -31,23 +31,23 @@ from exhume.fleet.schema import BUNDLES, TABLES, LakeTable
 from exhume.model.errors import ExhumeError, NoData, UsageError
 
 STORES = ("s3://", "gs://")
-# Google's client tries for 15 minutes by default.
+# Google's client retries for 15 minutes by default.
 _GCS_PATIENCE = timedelta(seconds=30)
 SUFFIX = ".parquet"
 BUNDLE_SUFFIX = ".exhume.zip"
-# Directories whose names begin so are no tables; Spark, Athena and DuckDB's globs skip them.
+# Directories with this prefix are not tables; Spark, Athena and DuckDB's globs skip them.
 STAGING, HUB = "_staging", "_hub"
 COMPACT, OF_HUB = "compact-", "hub-"
-# In the metadata of a compacted file: the hub's files that are in it, so that a hub that was killed doesn't write them
+# Metadata key of a compacted file: the hub's files that are merged into it, so that a restarted hub does not write them
 # again.
 MERGED_KEY = b"exhume.merged"
 HOUR_US, DAY_US = 3_600_000_000, 86_400_000_000
-# What comes later than this after the end of a partition is merged by the next compaction.
+# Rows that arrive later than this after the end of a partition are merged by the next compaction.
 SETTLE = timedelta(minutes=10)
 _LEVEL, _COMPACT_LEVEL = 3, 12
-# No writer needs a staged file for so long.
+# Staged files older than this were left by a killed writer.
 _LEFT_S = 86_400
-# How long a reader may take to list a directory that it opened.
+# How long a reader may take to list a directory that it has opened.
 _LISTED_S, _EXCHANGED = 1.0, ".old"
 _COMPACT_ROWS = 1 << 20
 _EXCHANGE, _AT_FDCWD = 2, -100
@@ -56,7 +56,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LakeError(ExhumeError):
-    """The lake can't be read or written; the message says why. `full`: there is no room left."""
+    """The lake can't be read or written; the message says why. `full`: there is no space left."""
 
     def __init__(self, message: str, *, full: bool = False) -> None:
         super().__init__(message)
@@ -64,7 +64,7 @@ class LakeError(ExhumeError):
 
 
 def node_hash(node: str) -> str:
-    """A node's name as a part of file names: fixed length, no character that a path treats specially."""
+    """A hash of a node's name for use in file names: fixed length, no characters that are special in paths."""
     return hashlib.sha256(node.encode()).hexdigest()[:16]
 
 
@@ -74,7 +74,7 @@ def bundle_path(node: str, incident: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition of a table: the path below the lake, and the time at which it ends."""
+    """A partition of a table: its path relative to the lake, and the end of its time range."""
 
     table: LakeTable
     path: str
@@ -83,7 +83,7 @@ class Partition:
 
 @dataclass(slots=True)
 class Compaction:
-    """What a compaction did."""
+    """The result of a compaction."""
 
     partitions: int = 0
     files: int = 0
@@ -102,9 +102,8 @@ class Lake:
 
     @classmethod
     def open(cls, uri: str, endpoint: str | None = None, *, make: bool = True) -> "Lake":
-        """The lake at a directory, which is made unless it is only read (`make`), or at s3://BUCKET/PATH or
-        gs://BUCKET/PATH; `endpoint` is the address of an object store that is not the vendor's. Raises UsageError,
-        LakeError, NoData for a directory that is not there."""
+        """Open the lake in a directory, which is created if `make` is set, or at s3://BUCKET/PATH or gs://BUCKET/PATH;
+        `endpoint` is a custom object-store endpoint. Raises UsageError, LakeError, NoData for a missing directory."""
         if not uri.startswith(STORES):
             if "://" in uri:
                 raise UsageError(f"{uri} is not a lake: name a directory, s3://BUCKET/PATH or gs://BUCKET/PATH")
@@ -120,22 +119,22 @@ class Lake:
 
     @property
     def directory(self) -> Path | None:
-        """Where it is, if it is a directory."""
+        """The lake's directory; None in an object store."""
         return Path(self._root) if isinstance(self._files, pa.fs.LocalFileSystem) else None
 
     @property
     def filesystem(self) -> pa.fs.FileSystem:
-        """The file system that it is in, for readers of Parquet; paths are those that `listed` returns."""
+        """The file system of the lake, for Parquet readers; paths are those returned by `listed`."""
         return self._files
 
     @property
     def subtree(self) -> pa.fs.SubTreeFileSystem:
-        """The file system below it: paths begin with the name of a table."""
+        """The lake's root as a file system: paths begin with the name of a table."""
         return pa.fs.SubTreeFileSystem(self._root, self._files)
 
     def listed(self, path: str = "", *, recursive: bool = False) -> list[pa.fs.FileInfo]:
-        """What is below a path. Raises LakeError."""
-        # Google's store has no directories, only names of objects: what is right below follows from all of them.
+        """The entries below a path. Raises LakeError."""
+        # Google's store has no directories, only object names: direct children have to be derived from all of them.
         flat = self._files.type_name == "gcs"
         with _failing(self.uri):
             selector = pa.fs.FileSelector(self._at(path), recursive=recursive or flat, allow_not_found=True)
@@ -150,26 +149,26 @@ class Lake:
         return list(below.values())
 
     def check(self) -> None:
-        """Raises LakeError where it can't be reached, NoData where it is not there."""
+        """Check that the lake can be read. Raises LakeError if it can't be reached, NoData if it does not exist."""
         with _failing(self.uri):
             found = self._files.get_file_info(self._root).type
         if found == pa.fs.FileType.NotFound:
             raise NoData(f"there is no lake at {self.uri}; nodes write one with exhume fleet push")
 
     def gone(self, listed: str) -> bool:
-        """Whether a file that was listed is not there any more. Raises LakeError."""
+        """Whether a listed file no longer exists. Raises LakeError."""
         with _failing(self.uri):
             return bool(self._files.get_file_info(listed).type == pa.fs.FileType.NotFound)
 
     def write(self, table: LakeTable, rows: pa.Table, name: str) -> int:
-        """Store rows as one file `name` in each partition that they belong to; durable when it returns. Returns the
-        bytes. Raises LakeError."""
+        """Store rows as one file `name` in each of their partitions; durable on return. Returns the number of bytes.
+        Raises LakeError."""
         return sum(
             self._write_file(f"{path}/{name}{SUFFIX}", table, part, _LEVEL) for path, part in _partitioned(table, rows)
         )
 
     def write_new(self, table: LakeTable, rows: pa.Table, name: str) -> int:
-        """The same, except for partitions whose compacted file has it already."""
+        """Like `write`, but skip partitions whose compacted file already includes it."""
         written = 0
         for path, part in _partitioned(table, rows):
             if name not in self._merged(path):
@@ -177,7 +176,7 @@ class Lake:
         return written
 
     def put(self, path: str, source: Path) -> None:
-        """Store a file as it is. Raises LakeError."""
+        """Store a file unchanged. Raises LakeError."""
         with _failing(self.uri):
             if self.directory is None:
                 with self._files.open_output_stream(self._at(path)) as target, source.open("rb") as content:
@@ -201,19 +200,19 @@ class Lake:
         return [Partition(table, path, _end_of(match)) for path, match in sorted(known) if match is not None]
 
     def files(self, path: str) -> list[tuple[str, int]]:
-        """The Parquet files right below a path, and their sizes."""
+        """The Parquet files directly below a path, and their sizes."""
         return sorted((each.base_name, each.size) for each in self.listed(path) if each.base_name.endswith(SUFFIX))
 
     def read(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """One file. Raises LakeError."""
+        """Read one file. Raises LakeError."""
         with _failing(self.uri):
             return pq.read_table(self._at(path), columns=columns, filesystem=self._files, partitioning=None)
 
     # Compaction and retention.
 
     def compact(self, now: datetime, settle: timedelta = SETTLE) -> Compaction:
-        """Make one file, sorted by node and time, of the files of each partition that ended a while ago. Rows that are
-        there twice are kept once. Raises LakeError."""
+        """Merge the files of each partition that ended a while ago into one, sorted by node and time, without
+        duplicate rows. Raises LakeError."""
         done = Compaction()
         with self._only_compaction():
             self._recover()
@@ -225,7 +224,7 @@ class Lake:
         return done
 
     def prune(self, before: datetime) -> int:
-        """Remove the partitions that ended before a moment, and bundles that are older; returns how many."""
+        """Remove the partitions that ended before a moment, and older bundles; returns how many."""
         old = [each for table in TABLES.values() for each in self.partitions(table) if each.until <= before]
         with _failing(self.uri):
             for partition in old:
@@ -257,8 +256,8 @@ class Lake:
         done.bytes_after += size
 
     def _swap(self, partition: Partition, names: Sequence[str], target: str, rows: pa.Table) -> int:
-        """Put a file in the place of others. In a directory the whole partition is exchanged in one step, so that a
-        reader lists the old files or the new one; in an object store both are there for a moment."""
+        """Replace files by one. In a directory the whole partition is exchanged atomically, so that a reader lists
+        either the old files or the new one; in an object store both exist for a moment."""
         path = f"{partition.path}/{target}"
         if self.directory is None:
             size = self._write_file(path, partition.table, rows, _COMPACT_LEVEL)
@@ -275,7 +274,8 @@ class Lake:
             for each in (swap, note, note.parent):
                 _sync(each)
             if not _exchange(swap, self.directory / partition.path):
-                # Without that step the new file comes first: rows are there twice for a moment, and never missing.
+                # Without an atomic exchange, the new file is placed first: rows are briefly duplicated, but never
+                # missing.
                 (swap / target).rename(self.directory / path)
                 for name in names:
                     (self.directory / partition.path / name).unlink(missing_ok=True)
@@ -283,7 +283,7 @@ class Lake:
         return size
 
     def _recover(self) -> None:
-        """Finish what a killed compaction began, and remove what killed writers left."""
+        """Finish a compaction that was killed, and remove the files of killed writers."""
         if self.directory is None:
             return
         with _failing(self.uri):
@@ -295,13 +295,14 @@ class Lake:
                     left.unlink()
 
     def _finish_swap(self, note: Path) -> None:
-        """Of an exchanged partition, move back what was written to it meanwhile; the rest is removed later."""
+        """After an exchange, move files that were written meanwhile back to the partition; the rest is removed
+        later."""
         assert self.directory is not None
         swap = note.with_suffix("")
         try:
             known = json.loads(note.read_text())
         except ValueError:
-            # It is on the disk before anything is exchanged: nothing was.
+            # The note is synced before the exchange, so if it is damaged nothing was exchanged.
             known = None
         if known and swap.is_dir():
             partition = self.directory / known["partition"]
@@ -315,8 +316,8 @@ class Lake:
         note.unlink()
 
     def _remove_exchanged(self, wait_s: float = 0.0) -> None:
-        """Remove the old files of exchanged partitions. A reader that opened such a directory just before is given time
-        to list it: it would find nothing there."""
+        """Remove the old files of exchanged partitions, after a delay for readers that opened such a directory just
+        before: they would otherwise list an empty directory."""
         old = [] if self.directory is None else list((self.directory / STAGING).glob("*" + _EXCHANGED))
         if old and wait_s:
             time.sleep(wait_s)
@@ -339,7 +340,7 @@ class Lake:
                 yield
 
     def _merged(self, path: str) -> set[str]:
-        """The hub's files that a partition's compacted files have in them."""
+        """The hub's files that were merged into a partition's compacted files."""
         found: set[str] = set()
         for name, _ in self.files(path):
             if name.startswith(COMPACT):
@@ -368,13 +369,13 @@ class Lake:
         return staging / uuid.uuid4().hex
 
     def _place(self, staged: Path, path: str) -> None:
-        """Move a file to its place, for good."""
+        """Move a staged file to its final path, durably."""
         assert self.directory is not None
         target = self.directory / path
         try:
             _sync(staged)
             for _ in range(3):
-                # A partition may be removed or exchanged between the two steps.
+                # The partition may be removed or exchanged between mkdir and rename.
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with suppress(FileNotFoundError):
                     staged.rename(target)
@@ -392,7 +393,7 @@ class Lake:
         if self.directory is None:
             self._files.delete_dir(self._at(path))
             return
-        # It leaves its place in one step.
+        # Renamed first, so that it disappears atomically.
         leaving = self._staged()
         (self.directory / path).rename(leaving)
         shutil.rmtree(leaving)
@@ -409,13 +410,13 @@ class Lake:
 def _object_store(uri: str, endpoint: str | None) -> tuple[pa.fs.FileSystem, str]:
     scheme, _, address = (endpoint or "").rpartition("://")
     path = uri.partition("://")[2]
-    # Options may be a part of it: gs://anonymous@BUCKET/PATH?endpoint_override=HOST.
+    # The path may contain options: gs://anonymous@BUCKET/PATH?endpoint_override=HOST.
     if endpoint is None and (uri.startswith(STORES[0]) or {"?", "@"} & set(path)):
         found: tuple[pa.fs.FileSystem, str] = pa.fs.FileSystem.from_uri(uri)
         return found
     if uri.startswith(STORES[0]):
         return pa.fs.S3FileSystem(endpoint_override=address, scheme=scheme or "https"), path
-    # A store of one's own asks for no account of Google, unless one is named.
+    # A custom endpoint needs no Google account, unless credentials are configured.
     anonymous = endpoint is not None and "GOOGLE_APPLICATION_CREDENTIALS" not in os.environ
     return pa.fs.GcsFileSystem(
         anonymous=anonymous,
@@ -426,7 +427,7 @@ def _object_store(uri: str, endpoint: str | None) -> tuple[pa.fs.FileSystem, str
 
 
 def without_repeats(table: LakeTable, rows: pa.Table) -> pa.Table:
-    """Rows sorted by node and time; of those with the same key, the one that was received last."""
+    """Rows sorted by node and time; of rows with the same key, only the one received last is kept."""
     others = [name for name in table.key if name not in ("node", table.time)]
     keys = ["node", table.time, *others] if table.time in table.key else [*table.key, table.time]
     order = [(name, "ascending") for name in keys]
@@ -438,7 +439,7 @@ def without_repeats(table: LakeTable, rows: pa.Table) -> pa.Table:
     for name in table.key:
         column = rows.column(name)
         before, after = column.slice(0, rows.num_rows - 1), column.slice(1)
-        # Of two that are null neither differs; of one that is, it does.
+        # Two nulls are equal; a null and a value differ.
         differs = pc.fill_null(pc.not_equal(before, after), False)
         differs = pc.or_(differs, pc.not_equal(pc.is_null(before), pc.is_null(after)))
         last[:-1] |= differs.to_numpy()
@@ -447,8 +448,8 @@ def without_repeats(table: LakeTable, rows: pa.Table) -> pa.Table:
 
 
 def _united(table: LakeTable, parts: Sequence[pa.Table]) -> pa.Table:
-    """Files of several versions as one table: today's columns in today's types first, those of a later version after
-    them."""
+    """Files of several schema versions as one table: the current columns in their current types first, then those of
+    later versions."""
     united = pa.concat_tables([part.replace_schema_metadata(None) for part in parts], promote_options="permissive")
     rows = united.num_rows
     arrays: dict[str, Any] = {
@@ -462,7 +463,7 @@ def _united(table: LakeTable, parts: Sequence[pa.Table]) -> pa.Table:
 
 
 def _partitioned(table: LakeTable, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each partition, with its path below the lake."""
+    """The rows of each partition, with its path relative to the lake."""
     unit = HOUR_US if table.hourly else DAY_US
     numbers = rows.column(table.time).to_numpy().astype("datetime64[us]").astype(np.int64) // unit
     for number in np.unique(numbers).tolist():
@@ -478,8 +479,8 @@ def _end_of(match: "re.Match[str]") -> datetime:
 
 
 def _write_parquet(target: "Path | pa.BufferOutputStream", table: LakeTable, rows: pa.Table, level: int) -> int:
-    """Write a file; returns its size, where that is known. Columns that repeat have a dictionary, times are stored as
-    differences."""
+    """Write a Parquet file; returns its size if known. Columns with repeated values are dictionary-encoded, times are
+    delta-encoded."""
     changing = [name for name in table.changing if name in rows.schema.names]
     encodings = {
         name: "DELTA_BINARY_PACKED" if not pa.types.is_floating(rows.schema.field(name).type) else "BYTE_STREAM_SPLIT"
@@ -509,13 +510,13 @@ def _merged_in(metadata: Any) -> list[str]:
 
 @contextmanager
 def _failing(uri: str) -> Iterator[None]:
-    """Errors of the file system or of the object store, as one sentence."""
+    """Convert errors of the file system or object store to one sentence."""
     try:
         yield
     except (LakeError, NoData):
         raise
     except ImportError as error:
-        # Some builds of pyarrow come without them.
+        # Some builds of pyarrow lack them.
         reason = "this pyarrow has no client of that object store: install PyPI's, or push to a hub"
         raise LakeError(f"the lake {uri} can't be used: {reason}") from error
     except (OSError, pa.ArrowException) as error:
@@ -534,7 +535,8 @@ def _sync(path: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two directories in one step (renameat2, since Linux 3.15); False where the file system can't."""
+    """Exchange two directories atomically (renameat2, since Linux 3.15); False if the file system does not support
+    it."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:

@@ -1,7 +1,7 @@
-"""From a recording to the lake: what was recorded is summarised into the spool, and sent from there.
+"""From a recording to the lake: sealed segments are summarised into the spool, and sent from there.
 
-It runs next to the recorder in a process of its own, at low priority, and reads sealed segments only: nothing that it
-does or waits for reaches the tick.
+Runs next to the recorder in a separate low-priority process and reads only sealed segments, so nothing that it does or
+waits for affects the tick.
 """
 
 import hashlib
@@ -43,30 +43,30 @@ from exhume.store.read.recording import Recording
 
 _log = logging.getLogger(__name__)
 
-# The table whose rows say that attributes may have changed.
+# The table whose rows indicate that attributes may have changed.
 INVENTORY = "inventory"
 BATCHES, BUNDLES = "/v1/batches", "/v1/bundles"
 SENT_AT_HEADER = "X-Exhume-Sent-At"
-# Where a recording has no cursor yet.
+# How far back to start if a recording has no cursor yet.
 FIRST_NS = 3600 * NANOS
-# Segments that are summarised into one batch: some hours of minutes.
+# The maximum number of segments per batch: some hours of minutes.
 MOST_SEGMENTS = 240
 POLL_S = 5.0
-# Each minute to a hub; a file in an object store costs more than what is in it.
+# Every minute to a hub; less often to an object store, where a file costs more than its content.
 HUB_EVERY_S, STORE_EVERY_S = 60.0, 600.0
-# Many nodes end their minute in the same second.
+# Spreads requests, because many nodes end their minute in the same second.
 SPREAD_S = 30
-# A receiver that answers so refuses for good: the same would be refused again.
+# Permanent errors: a retry would be refused again.
 _REFUSALS = (400, 413, 415, 422)
 _OTHER_BATCH = 409
-# Incidents with a diagnosis and a bundle: each takes some seconds of CPU.
+# Rate limit of incidents with a diagnosis and a bundle: each takes some seconds of CPU.
 BUNDLES_AT_ONCE, BUNDLE_EVERY_S = 4, 600.0
 BUNDLE_TIMEOUT_S = 180.0
 MAX_BUNDLE_BYTES = 32 << 20
 _LONGEST_FINDING, _LONGEST_SUMMARY, _LONGEST_NAME = 60_000, 2000, 200
-# Of what a sender of the node wrote: one text that the hub does not take would cost the whole batch.
+# Limits on texts that came from event senders: a single text that the hub refuses would cost the whole batch.
 _LONGEST_OF_JOB = {"job": _LONGEST_NAME, "member": _LONGEST_NAME, "reason": _LONGEST_SUMMARY}
-# After the last mark of an incident so much more has to be recorded.
+# An incident is complete when this much was recorded after its last mark.
 _SETTLE_NS = TOGETHER_NS + 5 * NANOS
 
 Attributes = Callable[[Recording, RecordingFacts], Mapping[str, str]]
@@ -74,7 +74,7 @@ BundleMaker = Callable[[Moment, Path, Cancel], bool]
 
 
 class Target(Protocol):
-    """Where batches go."""
+    """A destination for batches."""
 
     every_s: float
 
@@ -82,9 +82,9 @@ class Target(Protocol):
 
 
 class HubTarget:
-    """A hub, with a token: a file is read for each request, so that a rotated one is used. `ca_file` has the authority
-    of its certificate, where that is not one of the system's. Raises UsageError for an address that would send the
-    token in the clear."""
+    """A hub, with a token: its file is read for each request, so that a rotated token is used. `ca_file` has the
+    certificate authority if it is not one of the system's. Raises UsageError for an address that would send the token
+    in clear text."""
 
     every_s = HUB_EVERY_S
 
@@ -110,7 +110,7 @@ class HubTarget:
 
 
 class LakeTarget:
-    """The lake itself. Names are derived from the batch: what is sent twice is the same file."""
+    """The lake itself. File names are derived from the batch, so a batch that is sent twice replaces itself."""
 
     def __init__(self, lake: Lake, node: str) -> None:
         self._lake, self._node = lake, node
@@ -139,7 +139,7 @@ class LakeTarget:
 
 @dataclass(slots=True)
 class Sent:
-    """What a round of sending did."""
+    """The result of sending the spool."""
 
     batches: int = 0
     bundles: int = 0
@@ -149,7 +149,7 @@ class Sent:
 
 
 class Pusher:
-    """Pushes one recording. `first_ns`: how far back a recording that was never pushed is summarised."""
+    """Pushes one recording. `first_ns`: how far back to begin with a recording that was never pushed."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Pusher:
         self._summariser = Summariser(spool.state.cost_per_zombie_us)
         self._budget = TokenBucket(BUNDLES_AT_ONCE, BUNDLE_EVERY_S)
         self._recording: Recording | None = None
-        # The names in the directory when it was last listed, its time then, and the segments to summarise.
+        # The directory's names and mtime when it was last listed, and the segments still to summarise.
         self._names: set[str] | None = None
         self._changed = 0
         self._left: list[Segment] = []
@@ -180,22 +180,22 @@ class Pusher:
         return self._spool
 
     def collect(self, cancel: Cancel, *, final: bool = False) -> int:
-        """Summarise what was sealed since the last time into the spool; with `final` also a minute that is not over.
-        Returns the number of minutes. Raises SpoolError."""
+        """Summarise newly sealed segments into the spool; with `final`, include a minute that is not complete. Returns
+        the number of minutes. Raises SpoolError."""
         recording = self._opened()
         minutes = 0
         while recording is not None and not cancel.is_set() and (chosen := self._chosen(final=final)):
             try:
                 minutes += self._collect(recording, chosen, cancel, final=final)
             except SpoolError:
-                # The cursor is where it was before.
+                # The cursor was rolled back, so list the directory again.
                 self._names = self._marks = None
                 raise
             self._left = self._left[sum(len(stretch.segments) for stretch in chosen) :]
         return minutes
 
     def send(self, cancel: Cancel) -> Sent:
-        """Send what is in the spool, oldest first, until it is empty or something is not taken."""
+        """Send the spool, oldest entry first, until it is empty or the receiver is unavailable."""
         sent = Sent()
         for entry in self._spool.entries():
             if cancel.is_set():
@@ -221,7 +221,7 @@ class Pusher:
         return sent
 
     def follow(self, stop: "Waits", poll_s: float = POLL_S) -> None:
-        """Push until a stop is requested; what was sealed by then is pushed too."""
+        """Push until a stop is requested; segments sealed by then are pushed too."""
         backoff = Backoff(first_s=5.0)
         due, failing = 0.0, False
         spread = int(hashlib.sha256(str(self._directory).encode() + self._spool.state.spool.encode()).hexdigest(), 16)
@@ -245,7 +245,7 @@ class Pusher:
                     _log.warning("push: delivers again")
                     failing = False
                 backoff.reset()
-                # After a minute was sealed the next one is a minute away.
+                # After something was collected, the next minute is a minute away.
                 due = now + (max(0.0, self._target.every_s - 2 * poll_s) + delay if collected else 0.0)
                 delay = 0
         self.collect(_NEVER, final=True)
@@ -254,7 +254,7 @@ class Pusher:
     # From the recording into the spool.
 
     def _opened(self) -> Recording | None:
-        """The recording, with what was sealed since the last look added to what is left."""
+        """The recording; newly sealed segments are added to those still to summarise."""
         try:
             if self._recording is None:
                 self._recording = Recording(self._directory)
@@ -271,17 +271,17 @@ class Pusher:
         return self._recording
 
     def _sealed(self, names: set[str]) -> list[Segment]:
-        """The sealed segments among the names in the directory, in recorded order."""
+        """The sealed segments among some names of the directory, in recorded order."""
         parsed = ((SegmentName.of_entry(name), name) for name in names)
         found = (Segment(known, self._directory / name) for known, name in parsed if known is not None)
         return in_recorded_order(segment for segment in found if segment.sealed)
 
     def _chosen(self, *, final: bool) -> list[Stretch]:
-        """The stretches that were not summarised yet, some hours of them at most."""
+        """The next stretches to summarise, up to some hours of them."""
         found: list[Stretch] = []
         taken = 0
         for stretch in stretches(self._left):
-            # The last minute of the newest segment may go on in the next one.
+            # The last minute of the newest segment may continue in the next one.
             if (not stretch.whole and not final) or taken >= MOST_SEGMENTS:
                 break
             found.append(stretch)
@@ -289,13 +289,13 @@ class Pusher:
         return found
 
     def _after_cursor(self, sealed: list[Segment]) -> list[Segment]:
-        """The segments after the last one that was summarised, in recorded order."""
+        """The segments after the last summarised one, in recorded order."""
         cursor = self._spool.state.cursor
         if cursor is not None:
             boot, start = cursor
             mine = [(place, each.name.start_ms) for place, each in enumerate(sealed) if each.name.boot == boot]
             passed = [place for place, start_ms in mine if start_ms <= start]
-            # Where that one was removed since, what is left is later.
+            # If that segment was removed meanwhile, all that are left are later.
             return sealed[passed[-1] + 1 :] if passed else sealed
         newest = sealed[-1].name.span.until if sealed else 0
         return [segment for segment in sealed if segment.name.span.until > newest - self._first_ns]
@@ -334,7 +334,7 @@ class Pusher:
         return len(summaries["minute"])
 
     def _pending_marks(self, recording: Recording) -> list[EventView]:
-        """The marks that are no incident yet: those of before a restart are read again."""
+        """The marks that are not yet part of an incident; after a restart, they are read from the recording again."""
         if self._marks is None:
             since, cursor = self._spool.state.marks_since, self._spool.state.cursor
             self._marks = []
@@ -347,7 +347,7 @@ class Pusher:
     def _incidents(
         self, recording: Recording, node: str, marks: list[EventView], until: int, cancel: Cancel, *, final: bool
     ) -> Values:
-        """Rows of the incidents that are over; their bundles go into the spool."""
+        """Rows of the incidents that are complete; their bundles are added to the spool."""
         rows: Values = {each.name: [] for each in INCIDENTS.schema if each.name not in _OF_HUB}
         marks.sort(key=lambda mark: mark.wall)
         waiting: list[EventView] = []
@@ -394,8 +394,8 @@ class Pusher:
         self._spool.state.cost_per_zombie_us = self._summariser.cost_per_zombie_us
 
     def _known_attributes(self, facts: RecordingFacts, chosen: Sequence[Stretch]) -> Mapping[str, str]:
-        """What the node is now. An inventory is recorded at the start, when it changed, and once an hour: only then is
-        it read again."""
+        """The current attributes of the node. An inventory is recorded at the start, on changes, and once an hour: it
+        is read again only then."""
         segments = (segment for stretch in chosen for segment in stretch.segments)
         if self._attributes_of != facts or any(segment.file(INVENTORY).exists() for segment in segments):
             self._found_attributes = self._attributes(Recording(self._directory), facts)
@@ -421,7 +421,7 @@ class Pusher:
 
 
 class Waits(Protocol):
-    """A stop that can be waited for; model.stop.Stop and threading.Event are ones."""
+    """A stop request with a blocking wait, such as model.stop.Stop and threading.Event."""
 
     def is_set(self) -> bool: ...
 
@@ -438,8 +438,8 @@ _OF_HUB = ("node", "received_at", "clock_off_s")
 
 
 class BundleChild:
-    """`exhume export bundle` in a child process: it diagnoses the incident and packs what shows it, without secrets.
-    Nothing of it stays in the memory of the process that pushes."""
+    """Runs `exhume export bundle` in a child process, which diagnoses the incident and packs its evidence without
+    secrets, so that the pushing process keeps none of that memory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -461,7 +461,7 @@ class BundleChild:
 
 
 def diagnosis_in(bundle: Path) -> Mapping[str, Any] | None:
-    """The diagnosis that a bundle of our own has in it."""
+    """Extract the diagnosis from a bundle made by ourselves."""
     try:
         with zipfile.ZipFile(bundle) as archive:
             found = json.loads(archive.read("diagnosis.json"))
@@ -471,7 +471,7 @@ def diagnosis_in(bundle: Path) -> Mapping[str, Any] | None:
 
 
 def explained(node: str, moment: Moment, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of an incident that its diagnosis fills."""
+    """The columns of an incident that come from its diagnosis."""
     mark = moment.marks[0]
     findings = list(diagnosis.get("findings", ()))
     best = best_cause([finding["cause"] for finding in findings], moment.trigger)
@@ -502,7 +502,7 @@ def explained(node: str, moment: Moment, diagnosis: Mapping[str, Any]) -> dict[s
         "core": culprit.get("cpu"),
         "lost_core_s": round(float(finding.get("lost_s") or 0.0), 2),
         **{name: None if value is None else _bounded(str(value), _LONGEST_NAME) for name, value in named.items()},
-        # A finding that is cut is no JSON: one that is too long has no chain.
+        # Cutting would make the JSON invalid: a finding that is too long loses its chain.
         "finding": text
         if len(text.encode()) <= _LONGEST_FINDING
         else json.dumps({**finding, "chain": [], "cut": True}),
@@ -510,18 +510,18 @@ def explained(node: str, moment: Moment, diagnosis: Mapping[str, Any]) -> dict[s
 
 
 def _owner(culprit: Mapping[str, Any]) -> str | None:
-    """What an operator acts on: the owner of a pod, else the pod, else the container."""
+    """What an operator can act on: the owner of a pod, else the pod, else the container."""
     return next((culprit[name] for name in ("owner", "pod_name", "container_name") if culprit.get(name)), None)
 
 
 def _unit_of(cgroup: str | None) -> str | None:
-    """The unit of systemd that a cgroup belongs to."""
+    """The systemd unit of a cgroup."""
     parts = [part for part in (cgroup or "").split("/") if part.endswith((".service", ".scope"))]
     return parts[-1] if parts else None
 
 
 def _leaker(finding: Mapping[str, Any], culprit: Mapping[str, Any]) -> str | None:
-    """The unit, container or pod that a finding names and that is not where the CPU time went."""
+    """The unit, container or pod that a finding names and that differs from where the CPU time went."""
     own = {str(value) for value in culprit.values() if value} | {_unit_of(culprit.get("cgroup"))}
     others = [
         each
@@ -533,7 +533,7 @@ def _leaker(finding: Mapping[str, Any], culprit: Mapping[str, Any]) -> str | Non
 
 
 def facts_attributes(_: Recording, facts: RecordingFacts) -> Mapping[str, str]:
-    """What every recording says of its node; its labels are attributes of their own."""
+    """Attributes from the recording's facts; the node's labels become separate attributes."""
     known = {"kernel": facts.kernel, "arch": facts.arch, "cores": str(facts.cores), "exhume": facts.exhume_version}
     if facts.cpu_cgroup_version is not None:
         known["cgroup.version"] = str(facts.cpu_cgroup_version)
@@ -543,13 +543,13 @@ def facts_attributes(_: Recording, facts: RecordingFacts) -> Mapping[str, str]:
 
 
 def recorded_attributes(recording: Recording, facts: RecordingFacts) -> Mapping[str, str]:
-    """What a recording says of its node: its facts, and its inventory where it has one."""
+    """Attributes from a recording: its facts, and its inventory if it has one."""
     inventory = inventory_at(recording)
     return {**facts_attributes(recording, facts), **(attributes_of(inventory) if inventory is not None else {})}
 
 
 def node_name(recorded: str) -> str:
-    """The name under which a node is in the lake. Raises ExhumeError for what is none."""
+    """The node's name in the lake. Raises ExhumeError for an invalid one."""
     if not is_node_name(recorded):
         raise ExhumeError(f"{recorded[:80]!r} can't be the name of a node in a lake; set another one with --node-name")
     return recorded
@@ -562,7 +562,7 @@ def _extend(columns: Values, more: Mapping[str, Sequence[Any]]) -> None:
 
 
 def _known(columns: Values) -> Values:
-    """Without the columns in which nothing is known."""
+    """Drop the columns that are null in every row."""
     return {name: values for name, values in columns.items() if any(value is not None for value in values)}
 
 
@@ -574,11 +574,11 @@ def _bounded_jobs(jobs: Values) -> Values:
 
 
 def _bounded(text: str, most: int) -> str:
-    """A text of so many bytes at most."""
+    """A text cut to at most `most` bytes."""
     return text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
 
 
 def _warn(failing: bool, message: str) -> bool:
-    """Say it once, until it works again."""
+    """Log a warning once, until pushing works again."""
     (_log.info if failing else _log.warning)("%s", message)
     return True

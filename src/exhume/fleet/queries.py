@@ -1,10 +1,10 @@
-"""The questions to the lake, each defined once: what is computed of the rows of some files (`select`), and how the
-answers of several such parts become one (`merge`), in which order (`order`). Every engine runs these, so all give the
-same answer. Parts may be merged in any grouping as long as the rows of a node are merged together: merging what was
-merged changes nothing.
+"""The queries over the lake, each defined once: what is computed from the rows of some files (`select`), how the
+results of several such parts are merged (`merge`), and their order (`order`). Every engine runs these, so all give the
+same answer. Parts may be merged in any grouping as long as the rows of a node are merged together: merging is
+idempotent.
 
-Times are microseconds since 1970, by the hub's clock where a node's is off. `rows` is what the files hold, with the
-columns that a query names and null for those that older files don't have; `parts` are the answers to `select`.
+Times are microseconds since 1970, by the hub's clock if a node's is off. `rows` is the content of the files, with the
+columns that a query names, null where older files lack them; `parts` are the results of `select`.
 """
 
 from dataclasses import dataclass, replace
@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from exhume.fleet.schema import ATTRIBUTES, INCIDENTS, JOBS, SUMMARIES, LakeTable
 from exhume.model.clock import Window
 
-# The counts of a node are followed in so many steps over the whole window, but not in shorter ones than this.
+# The course of a node has this many steps over the window, but no shorter ones than this.
 STEPS, SHORTEST_STEP_S = 42, 600
-# Findings of one cause that are read for what they advise.
+# Findings per cause that are read for their remedies.
 MOST_FINDINGS = 64
 _MICROS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question. `columns` are those of the table that it reads; `weight` is how much longer a byte of it takes than
-    one of summaries, about."""
+    """One query. `columns` are the table's columns that it reads; `weight` is roughly how much longer a byte of it
+    takes than a byte of summaries."""
 
     table: LakeTable
     columns: tuple[str, ...]
@@ -32,26 +32,26 @@ class Query:
     weight: float = 1.0
 
     def within(self, window: Window, **values: int | str) -> "Query":
-        """The question about rows of a window, and with other values in the place of their names."""
+        """The query restricted to rows of a window, with further placeholders replaced by values."""
         filled: dict[str, int | str] = {
             "since": window.since // _MICROS,
             "until": window.until // _MICROS,
             "time": self.table.time,
-            # Names come from the lake: a quote in one must not end the text.
+            # Values come from the lake: a quote in one must not end the SQL string.
             **{name: each.replace("'", "''") if isinstance(each, str) else each for name, each in values.items()},
         }
         return replace(self, select=self.select.format(**filled), merge=self.merge.format(**filled))
 
 
 def step_micros(window: Window) -> int:
-    """How long a step of the nodes' course is."""
+    """The length of a step of the nodes' course."""
     return max(SHORTEST_STEP_S * 1_000_000, window.nanos // _MICROS // STEPS)
 
 
 _MOMENT = '(epoch_us("{time}") - coalesce(clock_off_s::DOUBLE * 1e6, 0)::BIGINT)'
 _WITHIN = f"WHERE {_MOMENT} >= {{since}} AND {_MOMENT} < {{until}}"
 
-# What became of each boot of each node, step by step. `first` and `last` are its minutes in the step.
+# The course of each boot of each node, step by step. `first` and `last` are its first and last minute in the step.
 COURSE = Query(
     SUMMARIES,
     (
@@ -85,7 +85,7 @@ _CHANGES = """
         WINDOW course AS (PARTITION BY node, key ORDER BY moment, value)
     ) WHERE place = 1 OR value IS DISTINCT FROM before
 """
-# The same where most of them never change: only the others are sorted.
+# Equivalent to _CHANGES, but faster if most values never change: only the others are sorted.
 _FEW_CHANGES = """
     SELECT node, key, moment, value FROM (
         WITH pushed AS (SELECT node, key, {moment} AS moment, value FROM {source}),
@@ -105,7 +105,7 @@ _FEW_CHANGES = """
         ) WHERE place = 1 OR value IS DISTINCT FROM before
     )
 """
-# The values of each node's attributes, from when on it had them; values that it pushed again are left out.
+# Attribute values per node, each from when it was set; values that were merely pushed again are dropped.
 VALUES = Query(
     ATTRIBUTES,
     ("node", "at", "key", "value", "clock_off_s"),
@@ -126,7 +126,7 @@ _OF_AN_INCIDENT = (
     "leaker",
     "lost_core_s",
 )
-# Incidents, each once.
+# Incidents without duplicates.
 EPISODES = Query(
     INCIDENTS,
     ("node", "at", "until", "id", "clock_off_s", *_OF_AN_INCIDENT),
@@ -144,7 +144,7 @@ EPISODES = Query(
 )
 
 _SOME = f"ORDER BY md5(node || id), finding LIMIT {MOST_FINDINGS}"
-# Some findings of a cause as the nodes made them, for their remedies: always the same ones.
+# A deterministic selection of findings per cause, as the nodes made them, for their remedies.
 FINDINGS = Query(
     INCIDENTS,
     ("node", "at", "id", "cause", "finding", "clock_off_s"),
@@ -157,8 +157,7 @@ FINDINGS = Query(
     _SOME,
 )
 
-# Members of failed jobs, each once: the nodes on which they failed, which is the one that reported it where it named
-# none.
+# Members of failed jobs without duplicates: the nodes on which they failed, by default the node that reported it.
 FAILURES = Query(
     JOBS,
     ("node", "at", "job", "kind", "member", "clock_off_s"),

@@ -1,4 +1,4 @@
-"""The fleet report: which nodes are sick, what sets them apart, when it begins, what it is, who is next, what to do."""
+"""The fleet report: which nodes are sick, what sets them apart, when it begins, its cause, who is next, what to do."""
 
 import json
 import shlex
@@ -22,20 +22,22 @@ from exhume.model.clock import Window
 from exhume.model.finding import Estimate
 from exhume.model.text import count, listed
 
-# Causes that are compared one by one: of so many nodes at least, and the most frequent ones.
+# Causes are compared separately if they affect at least this many nodes; only the most frequent ones.
 _LEAST_SICK, _LEAST_SICK_SHARE, _MOST_CAUSES = 5, 0.005, 5
-# Attributes that are broken down: all with few values, and the values with the most nodes of each.
+# Attributes in the breakdown, all of which have few values, and the values per attribute, those with the most nodes
+# first.
 MOST_KEYS, MOST_VALUES = 400, 20
-# Nodes that a step names.
+# The number of nodes that a step names.
 MOST_NAMED = 20
 _ZOMBIES = "zombie-memcgs"
-# A cause that so many of the sick nodes have is what they have in common.
+# A cause that at least this share of the sick nodes has is what they have in common.
 _SHARED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class CauseCount:
-    """A cause by the nodes' own findings, and whom they name most often, each with its nodes."""
+    """A cause by the nodes' own findings, and the leaker, culprit and function that they name most often, each with its
+    number of nodes."""
 
     cause: str
     nodes: int
@@ -51,7 +53,7 @@ class CauseCount:
 
 @dataclass(frozen=True, slots=True)
 class ValueCount:
-    """Nodes with a value of an attribute: how many of them are sick."""
+    """The nodes with a value of an attribute, and how many of them are sick."""
 
     value: str
     nodes: int
@@ -62,7 +64,7 @@ class ValueCount:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """Incidents by the values of an attribute; `left_out` are values with fewer nodes."""
+    """Incidents by the values of an attribute; `left_out` counts values with fewer nodes."""
 
     key: str
     values: tuple[ValueCount, ...]
@@ -71,7 +73,7 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True)
 class FleetStep:
-    """Something to do, on which nodes first; `total` is on how many in all."""
+    """A recommended step and the nodes to begin with; `total` is the number of affected nodes."""
 
     code: str
     text: str
@@ -82,9 +84,9 @@ class FleetStep:
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """All that a report says. `tried` counts the attributes and pairs that were compared; `common` is the cause that
-    most nodes of the first separator (or most sick nodes) found themselves. `clusters` are attributes by whose values
-    sick nodes cluster where nothing separates them, `unproven` attributes that go with these clusters."""
+    """The whole report. `tried` counts the attributes and pairs that were compared; `common` is the cause that most
+    nodes of the first separator (or most sick nodes) found themselves. `clusters` are attributes by whose values sick
+    nodes cluster if nothing separates them, `unproven` attributes that correlate with these clusters."""
 
     lake: str
     window: Window
@@ -127,7 +129,7 @@ def report(lake: Lake | str, window: Window, engine: Engine) -> FleetReport:
     properties = properties_of(census.values, census.reference, nodes)
     separation = separate(properties, _labels(census, sick))
     first = separation.separators[0] if separation.separators else None
-    # Sick nodes of the first separator, by its cause; without one all of them.
+    # The sick nodes of the first separator, by its cause; without a separator all of them.
     concerned = sick if first is None or separation.members is None else separation.members & sick
     causes = tuple(_causes(episodes))
     among = episodes.select(concerned[episodes.node])
@@ -137,7 +139,7 @@ def report(lake: Lake | str, window: Window, engine: Engine) -> FleetReport:
     order = _by_incidents(census, concerned)
     jobs = jobs_of(census)
     breakdowns = tuple(_breakdowns(census, sick))
-    # What helps against the trouble of a few is no advice for all of them.
+    # A remedy that helps a few nodes is not advice for all of them.
     shared = common if common is not None and common.nodes >= _SHARED * len(order) else None
     remedies = _remedies(census, lake, engine, shared)
     clustered = separation.clusters[0].key if separation.clusters else ""
@@ -167,12 +169,12 @@ def report(lake: Lake | str, window: Window, engine: Engine) -> FleetReport:
 
 
 def _labels(census: Census, sick: Bools) -> dict[str, Bools]:
-    """Which nodes are sick at all, and by each of the frequent causes."""
+    """Labels: nodes that are sick at all, and nodes that are sick by each of the frequent causes."""
     labels = {"": sick}
     least = max(_LEAST_SICK, _LEAST_SICK_SHARE * len(census.nodes))
     for name in census.episodes.names["cause"]:
         by_cause = _sick_by(census.episodes, name, len(census.nodes))
-        # A cause that all sick nodes have says nothing new.
+        # A cause that all sick nodes have adds no information.
         if least <= by_cause.sum() < sick.sum():
             labels[name] = by_cause
     most = sorted(labels, key=lambda name: -int(labels[name].sum()))[: _MOST_CAUSES + 1]
@@ -201,11 +203,11 @@ def _causes(episodes: Episodes) -> Iterator[CauseCount]:
 
 
 def _most_common(episodes: Episodes, column: str, rows: Bools) -> tuple[str, int]:
-    """The text that most nodes name, and how many do."""
+    """The text that most nodes name, and the number of these nodes."""
     named = rows & (episodes.codes[column] >= 0)
     if not named.any():
         return "", 0
-    # A number for each pair of a text and a node.
+    # Packs a text and a node into one number.
     width = int(episodes.node.max()) + 1
     pairs = np.unique(episodes.codes[column][named] * width + episodes.node[named])
     counts = np.bincount(pairs // width)
@@ -214,7 +216,7 @@ def _most_common(episodes: Episodes, column: str, rows: Bools) -> tuple[str, int
 
 
 def _by_incidents(census: Census, nodes: Bools) -> list[int]:
-    """Nodes, those with the most incidents on the window's last day first."""
+    """Nodes by the number of incidents on the window's last day, in descending order."""
     episodes = census.episodes
     recent = episodes.moment >= census.window.until // 1000 - 86_400_000_000
     newest = np.bincount(episodes.node[recent], minlength=len(census.nodes))
@@ -235,7 +237,7 @@ def _breakdowns(census: Census, sick: Bools) -> Iterator[Breakdown]:
     for place in sorted(range(len(values.keys)), key=lambda each: Condition(values.keys[each], "").order):
         rows = order[begins[place] : begins[place + 1]]
         codes, column = np.unique(value[rows], return_inverse=True)
-        # The same everywhere, or different everywhere.
+        # Skip attributes that are the same on all nodes or different on most.
         if shown >= MOST_KEYS or len(codes) < 2 or len(codes) > len(rows) / 2:
             continue
         shown += 1
@@ -264,7 +266,7 @@ class _Remedy:
 
 
 def _remedies(census: Census, lake: Lake, engine: Engine, common: CauseCount | None) -> list[_Remedy]:
-    """What the nodes' own findings of the common cause advise, the most frequent first."""
+    """The remedies of the nodes' own findings of the common cause, the most frequent first."""
     if common is None:
         return []
     query = FINDINGS.within(census.window, cause=common.cause)
@@ -276,7 +278,7 @@ def _remedies(census: Census, lake: Lake, engine: Engine, common: CauseCount | N
 
 
 def _advice(text: str) -> Iterator[tuple[str, str]]:
-    """Texts and commands of a finding's remedies; nothing of what is not a finding."""
+    """Texts and commands of a finding's remedies; empty for malformed input."""
     try:
         finding = json.loads(text)
     except (ValueError, RecursionError):
@@ -297,18 +299,18 @@ class _Next:
     sick: list[int]
     remedies: list[_Remedy]
     breakdowns: tuple[Breakdown, ...]
-    # The attribute by which sick nodes cluster, if nothing else sets them apart.
+    # The attribute by which sick nodes cluster, if no attribute sets them apart.
     clustered: str
 
 
 def _steps(given: _Next) -> Iterator[FleetStep]:
-    """What to do, the most urgent first."""
+    """The recommended steps, the most urgent first."""
     names = tuple(given.census.nodes[each] for each in given.sick[:MOST_NAMED])
     total = len(given.sick)
     for remedy in given.remedies[:1]:
         yield FleetStep("remedy", remedy.text, remedy.command, names, total)
     if given.common is not None and given.common.cause == _ZOMBIES:
-        # cgroups whose directory is gone are freed by nothing else for certain.
+        # Only a reboot is certain to free cgroups whose directory is gone.
         yield FleetStep("boot", "then reboot these nodes: zombies that are there stay until then", "", names, total)
     risk = given.forecast.nodes if given.forecast is not None else ()
     if risk:
@@ -332,7 +334,7 @@ def _steps(given: _Next) -> Iterator[FleetStep]:
 
 
 def _groups(given: _Next) -> tuple[Condition, Condition] | None:
-    """A condition of the sick nodes, and the same key with the value that most of the healthy nodes have."""
+    """A condition of the sick nodes, and the same key with the most frequent value of the healthy nodes."""
     for condition in reversed(given.first.conditions if given.first is not None else ()):
         values = next((each.values for each in given.breakdowns if each.key == condition.key), ())
         others = [each for each in values if each.value != condition.value]

@@ -1,8 +1,8 @@
-"""The tables of the lake: their columns, how they are partitioned, and what identifies a row. docs/fleet.md describes
-each column and is checked against this.
+"""The tables of the lake: their columns, partitioning and row keys. docs/fleet.md describes each column and is checked
+against this.
 
-Columns are only ever added, and nullable: files of several versions lie next to each other, and readers unite them by
-name. Times are UTC, by the clock of the node; `received_at` and `clock_off_s` are the hub's, null without one.
+Columns are only ever added, and nullable: files of several versions coexist, and readers unite them by name. Times are
+UTC, by the clock of the node; `received_at` and `clock_off_s` are set by the hub, null without one.
 """
 
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from functools import cached_property
 
 import pyarrow as pa
 
-# Of a batch and of what a file means; a new column does not change it.
+# The version of a batch and of the meaning of a file; adding a column does not change it.
 VERSION = 1
 
 INSTANT = pa.timestamp("us", tz="UTC")
-# Bound by the hub too: a value is a name or a number, never a file.
+# Enforced by the hub as well: a value is a name or a number, never a file.
 MAX_NODE_BYTES, MAX_KEY_BYTES, MAX_VALUE_BYTES = 253, 200, 200
-# States of the busiest core; "" where no core did anything.
+# States of the busiest core; "" if no core was busy.
 STATES = ("user", "system", "softirq", "irq", "iowait", "steal")
-# A node's clock counts as wrong from here on: transport and the minute's end are well below it.
+# From this offset on a node's clock counts as wrong; delays of transport and of the end of a minute are well below it.
 CLOCK_OFF_S = 300.0
 
 
 @dataclass(frozen=True)
 class LakeTable:
-    """One table. `time` places a row in its partition (a date, and the hour where `hourly`); `key` identifies it;
-    `changing` are numbers that differ from row to row, for which no dictionary pays."""
+    """One table. `time` determines a row's partition (a date, and the hour if `hourly`); `key` identifies the row;
+    `changing` are numbers that differ from row to row and are not worth a dictionary."""
 
     name: str
     schema: pa.Schema
@@ -36,7 +36,7 @@ class LakeTable:
 
     @cached_property
     def required(self) -> tuple[str, ...]:
-        """The columns that every version has, with a value in every row."""
+        """The columns that exist in every version and are never null."""
         return tuple(field.name for field in self.schema if not field.nullable)
 
 
@@ -132,7 +132,7 @@ JOBS = LakeTable(
         {"kind": _TEXT, "reason": _TEXT, "source": _TEXT, "member": _TEXT},
     ),
     time="at",
-    # One node, the head of a cluster, may report the failure of a job for all of its members.
+    # One node, the head of a cluster, may report the failures of all members of a job.
     key=("node", "at", "job", "kind", "member"),
 )
 

@@ -1,8 +1,8 @@
-"""The spool of a node: what it has to send, on its disk until the receiver has it.
+"""The spool of a node: data to send, kept on its disk until the receiver acknowledged it.
 
-Files are written and synced first; then `state.json` is replaced, which says how far the recording is summarised and
-which number comes next. That is the commit: files with later numbers are removed when the spool is opened, and made
-again from the recording. So a node that is killed at any moment sends every minute once.
+Files are written and synced first; then `state.json` is replaced, which records how far the recording is summarised
+and the next sequence number. That is the commit: files with later numbers are removed when the spool is opened, and
+created again from the recording. So a node that is killed at any moment sends every minute once.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ MAX_AGE_S = 7 * 86_400.0
 _VERSION = 1
 _STATE, _LOCK = "state.json", "push.lock"
 _BATCH_SUFFIX = ".json.gz"
-# The number, and of a batch how many minutes it has, of a bundle the id of its incident.
+# The sequence number, then the number of minutes of a batch or the incident id of a bundle.
 _NAME = re.compile(r"(\d{12})-(\w{1,64})(?:\.json\.gz|\.exhume\.zip)", re.ASCII)
 
 
@@ -37,9 +37,9 @@ class SpoolError(ExhumeError):
 
 @dataclass(slots=True)
 class SpoolState:
-    """How far a recording was summarised. `cursor` is the boot and start of the last segment that was; `marks_since`
-    the wall time of the oldest mark that is no incident yet; `attributes` what was sent of them, on `attributes_day`.
-    What was dropped unsent is counted."""
+    """How far a recording was summarised. `cursor` is the boot and start of the last summarised segment; `marks_since`
+    the wall time of the oldest mark that is not part of an incident yet; `attributes` are those sent on
+    `attributes_day`. What was dropped unsent is counted."""
 
     spool: str = field(default_factory=lambda: secrets.token_hex(8))
     next: int = 0
@@ -53,7 +53,7 @@ class SpoolState:
 
     @classmethod
     def from_json(cls, text: str) -> "SpoolState":
-        """Raises ValueError, TypeError, KeyError."""
+        """Parse a state file. Raises ValueError, TypeError, KeyError."""
         found = json.loads(text)
         if found["version"] != _VERSION:
             raise ValueError("a spool of another version")
@@ -66,7 +66,7 @@ class SpoolState:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something to send: a batch, or the bundle of an incident."""
+    """An entry to send: a batch, or the bundle of an incident."""
 
     seq: int
     path: Path
@@ -78,8 +78,8 @@ class Entry:
 
 
 class Spool:
-    """A directory with what is to be sent, oldest first. Raises SpoolError where it can't be used, or another process
-    does."""
+    """A directory of entries to send, oldest first. Raises SpoolError if it can't be used or another process uses
+    it."""
 
     def __init__(self, directory: Path, *, max_bytes: int = MAX_BYTES, max_age_s: float = MAX_AGE_S) -> None:
         self.directory, self._max_bytes, self._max_age_s = directory, max_bytes, max_age_s
@@ -102,7 +102,7 @@ class Spool:
         os.close(self._lock)
 
     def entries(self) -> list[Entry]:
-        """What is to be sent, oldest first."""
+        """The entries to send, oldest first."""
         found = []
         for path in self.directory.iterdir():
             match = _NAME.fullmatch(path.name)
@@ -116,14 +116,14 @@ class Spool:
         return sum(entry.path.stat().st_size for entry in self.entries())
 
     def place_of_bundle(self, incident: str) -> Path:
-        """Where the bundle of an incident is to be written before `commit`; it gets the next number."""
+        """The path for an incident's bundle, to be written before `commit`; it takes the next sequence number."""
         path = self.directory / f"{self.state.next:012d}-{incident}{BUNDLE_SUFFIX}"
         self.state.next += 1
         return path
 
     def commit(self, node: str, tables: Mapping[str, Columns]) -> None:
-        """Add rows as a batch, if there are any, and the bundles whose places were taken; with that the state as it is
-        now. Raises SpoolError, with nothing added."""
+        """Commit rows as a batch, if there are any, together with the bundles written to their reserved paths and the
+        current state. Raises SpoolError, with nothing added."""
         state = self.state
         try:
             if tables:
@@ -140,15 +140,15 @@ class Spool:
             raise _unusable(self.directory, error) from error
 
     def remove(self, entry: Entry, *, refused: bool = False) -> None:
-        """Forget what was sent, or what the receiver refused for good."""
+        """Remove an entry that was sent, or that the receiver refused for good."""
         if refused:
             self._count(entry)
             self._save()
         entry.path.unlink(missing_ok=True)
 
     def renumber(self) -> None:
-        """Count under another id: the receiver knows other batches by these numbers, because this
-        directory was restored from a copy."""
+        """Change the spool id: the receiver already has other batches with these numbers, because this directory was
+        restored from a copy."""
         entries = self.entries()
         contents = [entry.read() if entry.incident is None else None for entry in entries]
         self.state.spool = secrets.token_hex(8)
@@ -165,7 +165,8 @@ class Spool:
                 entry.path.unlink()
 
     def _bound(self) -> None:
-        """Drop the oldest until the rest fits: bundles first, as minutes are small."""
+        """Drop entries that are too old or exceed the size limit, the oldest first: bundles before batches, which are
+        small."""
         entries = self.entries()
         sizes = {entry: entry.path.stat() for entry in entries}
         total = sum(status.st_size for status in sizes.values())
@@ -186,7 +187,7 @@ class Spool:
         except FileNotFoundError:
             return SpoolState()
         except (ValueError, TypeError, KeyError):
-            # Numbers begin again under another id; what was summarised last is summarised once more.
+            # Numbering begins again under a new id; the most recent part of the recording is summarised once more.
             return SpoolState()
 
     def _save(self) -> None:

@@ -1,8 +1,8 @@
-"""Summaries: a minute of a recording in one row, for the lake.
+"""Summaries: a minute of a recording as one row for the lake.
 
-They are made of sealed segments, which end at full minutes by the wall clock: all of a segment is read once, column by
-column. Shares are rounded to a thousandth and seconds to a hundredth: what is beyond is noise, and would be most of the
-bytes in the lake.
+They are made from sealed segments, which end at full minutes of wall time: each segment is read once, column by
+column. Shares are rounded to a thousandth and seconds to a hundredth: further digits are noise, and would take up most
+of the bytes in the lake.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,9 +29,9 @@ from exhume.store.read.reader import Request, facts_of
 from exhume.store.read.recording import Recording
 
 MINUTE_NS = 60 * NANOS
-# A segment that ends so soon after a full minute ended with it: the tick that crosses it takes a second.
+# A segment that ends this soon after a full minute ended with it: the tick that crosses the boundary takes a second.
 _CROSSED_NS = 5 * NANOS
-# Segments whose clocks differ by less are of one stretch.
+# Segments whose clock offsets differ by less belong to one stretch.
 _SAME_CLOCK_NS = NANOS
 _MOST_REMOVED = 8192
 _LARGEST_COUNT = (1 << 16) - 1
@@ -50,7 +50,7 @@ _EVENTS = (
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Segments of one boot and one clock that follow each other; `whole` says whether their last minute is complete."""
+    """Consecutive segments of one boot and one clock; `whole` says whether their last minute is complete."""
 
     segments: tuple[Segment, ...]
     whole: bool
@@ -58,7 +58,7 @@ class Stretch:
 
 @dataclass(slots=True)
 class Summarised:
-    """The summaries of a stretch, column by column, and the events in it."""
+    """The summaries of a stretch, column by column, and its events."""
 
     columns: Values
     events: list[EventView]
@@ -67,7 +67,7 @@ class Summarised:
 
 
 def stretches(segments: Sequence[Segment]) -> Iterator[Stretch]:
-    """Sealed segments, in recorded order, in stretches that share no minute."""
+    """Group sealed segments, in recorded order, into stretches that share no minute."""
     held: list[Segment] = []
     for segment in segments:
         if held and not _follows(held[-1], segment):
@@ -82,7 +82,7 @@ def stretches(segments: Sequence[Segment]) -> Iterator[Stretch]:
 
 
 def _follows(before: Segment, after: Segment) -> bool:
-    """Whether a segment is of the same boot and clock, and may be of the minute in which the one before it ended."""
+    """Whether a segment has the same boot and clock as the one before it, and may continue its last minute."""
     same = before.name.boot == after.name.boot
     near = abs(before.name.offset - after.name.offset) < _SAME_CLOCK_NS
     return same and near and after.name.span.since - before.name.span.until < MINUTE_NS
@@ -90,15 +90,16 @@ def _follows(before: Segment, after: Segment) -> bool:
 
 @dataclass(slots=True)
 class Summariser:
-    """Makes summaries of stretches, in their order. What it remembers is about the ends of cgroups and containers that
-    are counted when they come again, and is bounded. `cost_per_zombie_us` is the last one that was measured."""
+    """Makes summaries of consecutive stretches. Its state is bounded: removed cgroups that were not released yet, and
+    ends of containers, which count as restarts if the container comes again. `cost_per_zombie_us` is the last measured
+    value."""
 
     cost_per_zombie_us: float | None = None
     _removed: dict[tuple[int, int], int] = field(default_factory=dict)
     _restarts: ContainerRestarts = field(default_factory=ContainerRestarts)
 
     def summarise(self, recording: Recording, stretch: Stretch) -> Summarised | None:
-        """None where nothing in it can be read."""
+        """Summarise a stretch; None if nothing in it can be read."""
         facts = _facts(stretch)
         if facts is None:
             return None
@@ -122,13 +123,13 @@ class Summariser:
         values |= _of_reclaim(reader, values)
         events, jobs, counted = self._of_events(reader, stretch)
         values |= counted
-        # In the order of the table; what this version does not measure is left out.
+        # In the table's order; columns that this version does not measure are left out.
         names = [each.name for each in SUMMARIES.schema if each.name in values]
         return Summarised({name: values[name] for name in names}, events, jobs, facts)
 
     def _of_cgroup_events(self, reader: "_Reader") -> Values:
-        """Cgroups that were made, and those that were removed and not released in time. On v1 a container makes one in
-        each hierarchy: the hierarchy with the most counts."""
+        """Cgroups that were created, and those that were removed but not released in time. On v1 a container creates
+        one cgroup in each hierarchy, so the hierarchy with the greatest count is used."""
         rows = reader.table("cgroup_events", ("time", "hierarchy", "op", "id", "created"))
         made: dict[int, list[int]] = {}
         leaked: dict[int, list[int]] = {}
@@ -151,7 +152,7 @@ class Summariser:
                 self._removed[hierarchy, number] = wall
             elif op == "release":
                 self._removed.pop((hierarchy, number), None)
-        # Released later than this stretch, if at all: counted where the time is over.
+        # These are released after this stretch, if ever; they count once the time limit has passed.
         until = max(until, reader.until)
         for (hierarchy, number), wall in list(self._removed.items()):
             if wall <= until - LEAKED_AFTER_NS:
@@ -198,7 +199,7 @@ class Summariser:
                 elif kind in FAILURES:
                     known = {"job": row["job"] or "", "member": row["member"], "reason": row["text"]}
                     _append(jobs, at=wall // 1000, kind=kind, source=SOURCE, **known)
-        # The kernel's own count and the lines of the log are about the same timeouts.
+        # The kernel's own counter and the log lines report the same timeouts.
         timeouts = zip(counts["nic_timeouts"], counted, strict=True)
         counts["nic_timeouts"] = [max(lines, round(known)) for lines, known in timeouts]
         marks = sorted((event for event in events if event.kind == INCIDENT), key=lambda event: event.time)
@@ -225,14 +226,14 @@ def _facts(stretch: Stretch) -> RecordingFacts | None:
 
 
 class _Rows:
-    """Rows of a stretch: their wall time, and the minute of each, counted from the first."""
+    """Rows of a stretch: their wall time, and their minute, relative to the first."""
 
     def __init__(self, parts: list[pa.Table], walls: list[Ints], first: int, size: int) -> None:
         table = pa.concat_tables(parts)
         wall = np.concatenate(walls)
         minute = wall // MINUTE_NS - first
         inside = (minute >= 0) & (minute < size)
-        # A row at the edge of the stretch may be of a minute that has hardly any of it.
+        # A row at the edge of the stretch may belong to a minute that is hardly covered.
         self._table = table if inside.all() else table.filter(pa.array(inside))
         self.wall: Ints = wall[inside]
         self.minute: Ints = minute[inside]
@@ -241,18 +242,18 @@ class _Rows:
         return self._table.column(name)
 
     def numbers(self, name: str) -> Floats:
-        """A column of numbers; NaN where a value is not known."""
+        """A column of numbers; NaN for unknown values."""
         return np.asarray(self._table.column(name).to_numpy(zero_copy_only=False), np.float64)
 
 
 class _Reader:
-    """The tables of a stretch. Its minutes are those in which cores or the node were recorded."""
+    """The tables of a stretch. Its minutes are those with rows of cores or of the node."""
 
     def __init__(self, recording: Recording, stretch: Stretch) -> None:
         self.recording, self.stretch = recording, stretch
         first, last = stretch.segments[0].name.span.since, stretch.segments[-1].name.span.until
         self.until = last
-        # The tick that crosses the full minute belongs to the one in which it began.
+        # The tick that crosses a full minute belongs to the minute in which it began.
         end = (last - 1) // MINUTE_NS + 1 if not stretch.whole or last % MINUTE_NS >= _CROSSED_NS else last // MINUTE_NS
         self.minutes: Ints = np.arange(first // MINUTE_NS, max(end, first // MINUTE_NS + 1), dtype=np.int64)
 
@@ -267,7 +268,7 @@ class _Reader:
         return _Rows(parts, walls, int(self.minutes[0]), len(self.minutes)) if parts else None
 
     def sums(self, rows: _Rows, values: Floats) -> Floats:
-        """The sum of the values of each minute; those that are not known count nothing."""
+        """The sum of the values of each minute, ignoring unknown values."""
         return _sums(rows.minute, np.nan_to_num(values), len(self.minutes))
 
     def maxima(self, rows: _Rows, values: Floats) -> Floats:
@@ -285,7 +286,7 @@ def _of_cores(reader: _Reader, facts: RecordingFacts) -> Values:
     state = {name: rows.numbers(name) / 1000 for name in _CPU[3:]}
     kernel = state["system"] + state["irq"] + state["softirq"]
     busy = np.clip(1 - state["idle"] - state["iowait"], 0, 1)
-    # Niced time and that of guests is a program's own.
+    # Nice time and guest time are user time as well.
     state["user"] = state["user"] + state["nice"] + state["guest"]
     numbers, core = np.unique(rows.numbers("cpu").astype(np.int64), return_inverse=True)
     place, places = rows.minute * len(numbers) + core, size * len(numbers)
@@ -296,7 +297,7 @@ def _of_cores(reader: _Reader, facts: RecordingFacts) -> Values:
     seconds = of_core(np.ones(len(span)))
     known = np.maximum(seconds, 1e-9)
     shares = of_core(busy) / known
-    # Of equally busy ones the one that is more in the kernel.
+    # Of equally busy cores, choose the one with more kernel time.
     busiest = np.argmax(np.round(shares, 3) * 10 + of_core(kernel) / known, axis=1)
     at = np.arange(size), busiest
     states = np.stack([of_core(state[name])[at] for name in STATES])
@@ -326,7 +327,7 @@ def _of_cores(reader: _Reader, facts: RecordingFacts) -> Values:
 
 
 def _longest(rows: _Rows, core: Ints, hot: npt.NDArray[np.bool_], span: Floats, size: int) -> Floats:
-    """The longest time for which one core was hot without a pause, in each minute."""
+    """The longest uninterrupted time for which one core was hot, in each minute."""
     order = np.lexsort((rows.wall, core))
     ordered, minute, marked = core[order], rows.minute[order], hot[order]
     breaks = ~marked
@@ -368,7 +369,7 @@ def _of_node(reader: _Reader) -> Values:
 
 
 def _of_cgroups(reader: _Reader) -> Values:
-    """The last counts of each minute, of the hierarchy that memory is charged to."""
+    """The last counts of each minute, from the hierarchy that memory is charged to."""
     rows = reader.table("cgroups", ("time", "hierarchy", "parent", "kernel", "dying"))
     if rows is None:
         return {}
@@ -388,7 +389,7 @@ def _of_cgroups(reader: _Reader) -> Values:
 
 
 def _of_reclaim(reader: _Reader, values: Values) -> Values:
-    """The part of the busy time in which threads freed memory themselves. Most segments have no such function: then
+    """The share of busy time that threads spent in direct reclaim. Most segments contain no such function; then
     neither stacks nor samples are read."""
     if "busy_share" not in values:
         return {}

@@ -1,4 +1,4 @@
-"""The tokens of a hub: one a node, stored as hashes, added and revoked while the hub runs."""
+"""The tokens of a hub: one per node, stored as hashes, added and revoked while the hub runs."""
 
 import fcntl
 import hashlib
@@ -18,13 +18,13 @@ from exhume.model.ownership import PRIVATE_DIRECTORY, PRIVATE_FILE
 _VERSION = 1
 _FILE, _LOCK = "tokens.json", "tokens.lock"
 _PREFIX = "exf_"
-# How often a hub looks whether the file changed: a revoked token is refused after this long.
+# How often a hub checks whether the file changed: a revoked token is refused after this long.
 LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class NodeToken:
-    """The token of a node. 256 random bits need no slow hash: there is nothing to guess."""
+    """The token of a node. It has 256 random bits, so a fast hash is sufficient: guessing is infeasible."""
 
     node: str
     sha256: str
@@ -41,7 +41,8 @@ class Tokens:
         self._looked = float("-inf")
 
     def add(self, node: str) -> str:
-        """A token for a node, which is nowhere else; one that it had is not valid any more. Raises UsageError."""
+        """Create a token for a node; only the return value has it in clear text. An earlier token of the node becomes
+        invalid. Raises UsageError."""
         if not is_node_name(node):
             raise UsageError(f"{node!r} is not the name of a node: letters, digits and . _ - : @, 253 at most")
         token = _PREFIX + secrets.token_urlsafe(32)
@@ -50,7 +51,7 @@ class Tokens:
         return token
 
     def revoke(self, node: str) -> bool:
-        """Whether there was one."""
+        """Revoke a node's token; returns whether there was one."""
         with self._changing() as known:
             return known.pop(node, None) is not None
 
@@ -58,7 +59,7 @@ class Tokens:
         return sorted(self._read().values(), key=lambda each: each.node)
 
     def node_of(self, token: str) -> str | None:
-        """The node that a token belongs to; None for one that is not valid."""
+        """The node that a token belongs to; None if the token is invalid."""
         now = time.monotonic()
         if now - self._looked >= LOOK_S:
             self._looked = now
@@ -89,7 +90,7 @@ class Tokens:
 
     @contextmanager
     def _changing(self) -> "Iterator[dict[str, NodeToken]]":
-        """One change at a time; the file is replaced as a whole."""
+        """Serialise changes; the file is replaced atomically."""
         try:
             self._directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
             lock = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)

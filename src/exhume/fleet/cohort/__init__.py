@@ -1,1 +1,1 @@
-"""Statistics over many nodes: who is sick, what sets them apart, when it begins, who is next."""
+"""Statistics over many nodes: which are sick, what sets them apart, when it begins, which are at risk."""

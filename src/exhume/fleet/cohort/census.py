@@ -1,6 +1,6 @@
-"""The nodes of a fleet over a window, as arrays: the course of each boot, the values of attributes, the incidents.
+"""The nodes of a fleet over a window, as arrays: the course of each boot, attribute values, incidents.
 
-Times are microseconds since 1970. Nodes, keys, values and names are numbers: places in the lists of their texts.
+Times are microseconds since 1970. Nodes, keys, values and names are encoded as indices into the lists of their texts.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ from exhume.model.finding import Severity
 from exhume.model.times import format_moment
 
 DAY_US = 86_400_000_000
-# Attributes and incidents of before the window are looked at too: what a node had when it began, and which boots were
-# sick before.
+# Attributes and incidents before the window are read as well: they give the attributes at its beginning, and the boots
+# that were sick before.
 LOOKED_BACK_NS = 30 * 86_400 * NANOS
 SICK = (Severity.CRITICAL.value, Severity.WARNING.value)
 
@@ -33,8 +33,9 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Course:
-    """Each boot of each node in each step of the window: when it was seen first and last, its uptime in seconds,
-    zombies and memory cgroups at the end, what a walk cost for each. Sorted by node and time; NaN is not known."""
+    """Each boot of each node in each step of the window: when it was first and last seen, its uptime in seconds,
+    zombies and memory cgroups at the end, and the cost of a walk per cgroup. Sorted by node and time; NaN means
+    unknown."""
 
     node: Ints
     boot: Ints
@@ -49,14 +50,14 @@ class Course:
 
     @cached_property
     def started(self) -> Ints:
-        """When the boot of each row began; where the uptime is not known, when the row begins."""
+        """The start of each row's boot; if the uptime is unknown, the start of the row."""
         uptime = np.where(np.isnan(self.uptime_low), 0.0, self.uptime_low)
         return self.first - (uptime * 1e6).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Values:
-    """The values of attributes, each from a moment on; sorted by node, key and moment. Value -1: the key is gone."""
+    """Attribute values, each valid from a moment on; sorted by node, key and moment. Value -1: the key was removed."""
 
     node: Ints
     key: Ints
@@ -67,12 +68,12 @@ class Values:
 
     @cached_property
     def begins(self) -> Bools:
-        """Where the rows of another node or key begin."""
+        """Marks the first row of each node and key."""
         return np.concatenate(([True], (np.diff(self.node) != 0) | (np.diff(self.key) != 0)))[: len(self.node)]
 
     def at(self, moments: Ints) -> tuple[Ints, Ints, Ints]:
-        """Node, key and value of every attribute as it was at the moment that each node has; for attributes that were
-        pushed only later, the first."""
+        """Node, key and value of every attribute as of its node's entry in `moments`; for attributes that were first
+        pushed later, their first value."""
         starts = np.flatnonzero(self.begins)
         if not len(starts):
             return self.node, self.key, self.value
@@ -83,8 +84,8 @@ class Values:
 
 @dataclass(frozen=True)
 class Episodes:
-    """Incidents, in the order of time. `names` has the texts of cause, severity, leaker, culprit, function and process
-    by column; -1 is none."""
+    """Incidents in time order. `names` holds the texts of cause, severity, leaker, culprit, function and process by
+    column; -1 is none."""
 
     node: Ints
     moment: Ints
@@ -95,7 +96,7 @@ class Episodes:
     names: dict[str, list[str]]
 
     def select(self, rows: Bools | Ints) -> "Episodes":
-        """Some of them, or all in another order."""
+        """The incidents at the given indices, in that order."""
         return Episodes(
             self.node[rows],
             self.moment[rows],
@@ -117,9 +118,9 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Census:
-    """All of it. `episodes` are those of the window, `earlier` of some weeks before it; both are incidents that harmed
-    (critical or warning). `clock_off` are nodes whose clock the hub found wrong, with the seconds; `failures` are the
-    members of failed jobs, as they are in the lake."""
+    """All data of the report. `episodes` are the incidents of the window, `earlier` those of some weeks before it;
+    both contain only harmful ones (critical or warning). `clock_off` maps nodes whose clock the hub found wrong to the
+    offset in seconds; `failures` are the members of failed jobs, as stored in the lake."""
 
     window: Window
     nodes: list[str]
@@ -133,13 +134,13 @@ class Census:
 
     @cached_property
     def first_incident(self) -> Ints:
-        """The moment of each node's first incident in the window; -1 for none."""
+        """The time of each node's first incident in the window; -1 for none."""
         return first_of(self.episodes, len(self.nodes))
 
     @cached_property
     def reference(self) -> Ints:
-        """The moment at which each node is looked at: a sick one at its first incident, the others at the median of
-        those, so that what changed on all nodes meanwhile sets no node apart."""
+        """The moment as of which each node's attributes are compared: for a sick node its first incident, for the
+        others the median of those, so that changes that happened on all nodes meanwhile set no node apart."""
         first = self.first_incident
         sick = first[first >= 0]
         usual = int(np.median(sick)) if len(sick) else self.window.until // 1000
@@ -153,7 +154,7 @@ def first_of(episodes: Episodes, nodes: int) -> Ints:
 
 
 def take_census(lake: Lake, window: Window, engine: Engine) -> Census:
-    """Read what the report needs of a lake. Raises NoData for a window without a node, LakeError, EngineError."""
+    """Read the data of the report from a lake. Raises NoData for a window without nodes, LakeError, EngineError."""
     lake.check()
     longer = Window(max(0, window.since - LOOKED_BACK_NS), window.until)
     asked = (
@@ -211,12 +212,12 @@ def whole(column: pa.ChunkedArray, missing: int = -1) -> Ints:
 
 
 def places(column: pa.ChunkedArray, listed: pa.Array) -> Ints:
-    """Where each value is in a list; -1 for none."""
+    """The index of each value in a list; -1 if it is not there."""
     return whole(pc.index_in(column, value_set=listed))
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
-    """A column of texts as numbers, and the sorted texts."""
+    """A text column as indices, and the sorted distinct texts."""
     texts = pc.drop_null(pc.unique(column))
     texts = texts.take(pc.array_sort_indices(texts))
     return places(column, texts), texts.to_pylist()
@@ -243,7 +244,7 @@ def _course(rows: pa.Table, nodes: pa.Array) -> Course:
 def _values(rows: pa.Table, nodes: pa.Array) -> Values:
     node = places(rows["node"], nodes)
     keys, values = _coded(rows["key"]), _coded(rows["value"])
-    # Nodes that are gone since have attributes only.
+    # Nodes without summaries in the window have only attributes.
     kept = node >= 0
     return Values(node[kept], keys[0][kept], values[0][kept], whole(rows["moment"])[kept], keys[1], values[1])
 

@@ -1,10 +1,11 @@
 """Clusters: nodes that share a rack, a job or a wave of a rollout, and become sick together.
 
-Where they do, any attribute that goes with the clusters seems to set sick nodes apart: a hundred nodes of five racks
-are five observations, not a hundred. Clusters are the values of attributes that say where a node is or what it is for.
-They count where these values differ in their sick nodes by more than chance, the sickest of them left out: a single
-value that is sicker than all others is an attribute that sets its nodes apart, not a cluster. What is compared then
-has to exceed what it reaches when whole clusters of about the same size exchange their labels.
+If sick nodes come in clusters, any attribute that correlates with the clusters seems to set sick nodes apart: a
+hundred nodes in five racks are five observations, not a hundred. Clusters are the values of attributes that say where
+a node is or what it is for. They count if the share of sick nodes differs between these values by more than chance,
+leaving out the sickest one: a single value that is sicker than all others is an attribute that sets its nodes apart,
+not a cluster. A separation must then exceed what it reaches when whole clusters of about the same size exchange their
+labels.
 """
 
 from collections.abc import Sequence
@@ -16,21 +17,23 @@ import numpy as np
 from exhume.fleet.cohort.census import Bools, Values
 from exhume.fleet.cohort.statistics import Floats, Ints
 
-# Attributes that say where a node is, or what it is for; others say what it is made of, and may be causes themselves.
+# Attributes that say where a node is, or what it is for. The others say what it is made of and may be causes
+# themselves.
 _PLACES = ("zone", "region", "pool", "label.")
-# Fewer clusters can't be exchanged in enough ways to prove anything.
+# Fewer clusters cannot be exchanged in enough ways to prove anything.
 LEAST_CLUSTERS, LEAST_MEMBERS = 6, 2
-# Clusters count when chance explains their differences as rarely as this: where there are none, exchanging them is the
-# same as exchanging nodes, and nothing is lost.
+# Clusters count if chance explains their differences with a probability below this. If there are none, exchanging
+# clusters is equivalent to exchanging nodes, and nothing is lost.
 _ALPHA, _ROUNDS = 0.05, 999
 MOST_CLUSTERINGS = 4
-# From so many standard deviations above the others on, a cluster is named as sick.
+# A cluster is reported as sick from this many standard deviations above the others.
 _SICKER = 2.5
 
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """The nodes by a value of an attribute: the place of each in `names`, -1 for those that share it with none."""
+    """Nodes grouped by a value of an attribute: each node's index into `names`, -1 for nodes that share their value
+    with no other."""
 
     key: str
     names: tuple[str, ...]
@@ -42,7 +45,7 @@ class Clustering:
 
     @cached_property
     def units(self) -> Ints:
-        """The same with each node that is in no cluster as one of its own."""
+        """The cluster of each node, where each node outside of a cluster counts as its own."""
         alone = self.codes < 0
         return np.where(alone, len(self.names) + np.cumsum(alone) - 1, self.codes)
 
@@ -52,19 +55,19 @@ class Clustering:
 
     @cached_property
     def _classes(self) -> Ints:
-        """Clusters of which none has more than twice the nodes of another have the same class."""
+        """The size class of each cluster: within a class, no cluster has more than twice the nodes of another."""
         return np.floor(np.log2(np.maximum(self.sizes, 1))).astype(np.int64)
 
     def hits(self, label: Bools) -> Ints:
         return np.bincount(self.codes[label & (self.codes >= 0)], minlength=len(self.names))
 
     def draw(self, rng: np.random.Generator) -> Ints:
-        """For each node, the one whose label it gets if clusters are exchanged: any node of the other cluster, which
-        has about as many. Nodes in no cluster are exchanged among themselves."""
+        """For each node, the node whose label it gets when clusters are exchanged: a random node of the other cluster,
+        which is of about the same size. Nodes outside of clusters are exchanged among themselves."""
         found = np.empty(len(self.codes), np.int64)
         alone, own = np.flatnonzero(self.codes < 0), np.flatnonzero(self.codes >= 0)
         found[alone] = rng.permutation(alone)
-        # Small ones come first in both orders, by class of size; within a class the order is random.
+        # Both orders are sorted by size class, smallest first, and random within a class.
         target = np.lexsort((rng.random(len(self.names)), self._classes))
         exchanged = np.empty(len(self.names), np.int64)
         exchanged[target] = np.lexsort((rng.random(len(self.names)), self._classes))
@@ -74,7 +77,7 @@ class Clustering:
         return found
 
     def among(self, nodes: Bools) -> "Clustering":
-        """The clustering of some nodes."""
+        """The clustering restricted to some nodes."""
         kept = self.codes[nodes]
         used = np.unique(kept[kept >= 0])
         place = np.full(len(self.names) + 1, -1)
@@ -82,8 +85,8 @@ class Clustering:
         return Clustering(self.key, tuple(self.names[each] for each in used.tolist()), place[kept])
 
     def spread(self, label: Bools) -> tuple[float, float]:
-        """The variance between clusters over what chance gives, and how likely chance gives as much; both without the
-        sickest cluster."""
+        """The variance between clusters relative to chance, and the probability of at least as much by chance; both
+        without the sickest cluster."""
         hits, sizes = self.hits(label), self.sizes
         observed = float(_spread(sizes, hits[None, :])[0])
         rng = np.random.default_rng(len(self.names))
@@ -92,8 +95,7 @@ class Clustering:
 
 
 def _spread(sizes: Ints, hits: Ints) -> Floats:
-    """Pearson's chi-squared over its degrees of freedom, of each row of hits, without the cluster that is the
-    sickest."""
+    """Pearson's chi-squared divided by its degrees of freedom, for each row of hits, without the sickest cluster."""
     rate = hits.sum(axis=1, keepdims=True) / sizes.sum()
     kept = np.ones(hits.shape, bool)
     kept[np.arange(len(hits)), ((hits - sizes * rate) / np.sqrt(sizes)).argmax(axis=1)] = False
@@ -107,7 +109,7 @@ def _spread(sizes: Ints, hits: Ints) -> Floats:
 
 
 def clusterings_of(values: Values, moments: Ints, nodes: int) -> tuple[Clustering, ...]:
-    """The attributes by which nodes may cluster, each at its node's moment."""
+    """The attributes by which nodes may cluster, each as of its node's moment."""
     node, key, value = values.at(moments)
     found = []
     for place, name in enumerate(values.keys):
@@ -116,7 +118,7 @@ def clusterings_of(values: Values, moments: Ints, nodes: int) -> tuple[Clusterin
         rows = (key == place) & (value >= 0)
         kinds, column, counts = np.unique(value[rows], return_inverse=True, return_counts=True)
         shared = counts >= LEAST_MEMBERS
-        # Of a key that nearly every node has another value of, none is a cluster.
+        # If nearly every node has a different value of the key, its values are no clusters.
         if shared.sum() < LEAST_CLUSTERS or len(kinds) > nodes / 2:
             continue
         codes = np.full(nodes, -1)
@@ -127,9 +129,9 @@ def clusterings_of(values: Values, moments: Ints, nodes: int) -> tuple[Clusterin
 
 @dataclass(frozen=True, slots=True)
 class SickClusters:
-    """Sick nodes come in clusters by the values of `key`, of which there are `clusters`: `sick` are those with clearly
-    more sick nodes than others, and `coverage` the share of all sick nodes that they have. `spread` is the variance
-    between the others over what chance gives, `p` how likely chance gives as much."""
+    """Sick nodes cluster by the values of `key`, of which there are `clusters`. `sick` are the clusters with clearly
+    more sick nodes than others, and `coverage` is the share of all sick nodes in them. `spread` is the variance
+    between the other clusters relative to chance, `p` the probability of at least as much by chance."""
 
     key: str
     clusters: int
@@ -140,8 +142,8 @@ class SickClusters:
 
 
 def active(clusterings: Sequence[Clustering], labels: Sequence[Bools]) -> tuple[Clustering, ...]:
-    """Those whose clusters differ by more than chance in the nodes of any label; first what explains most of it: teams
-    differ where their jobs do, and jobs explain more."""
+    """The clusterings that differ by more than chance for any of the labels, the most explanatory first: teams differ
+    if their jobs do, and jobs explain more."""
     found = []
     for each in clusterings:
         spreads = [each.spread(label) for label in labels if each.hits(label).sum()]

@@ -1,5 +1,5 @@
-"""Nodes at risk: when the zombies of each will take as long to walk as they did where nodes became sick, if they go on
-growing. The formula is that of the diagnosis (diagnose/growth.py, diagnose/facts/forecasts.py)."""
+"""Nodes at risk: when walking their zombies will take as long as it did where nodes became sick, if growth continues.
+The formula is that of the diagnosis (diagnose/growth.py, diagnose/facts/forecasts.py)."""
 
 from dataclasses import dataclass
 
@@ -13,17 +13,17 @@ from exhume.fleet.cohort.statistics import Floats, Ints
 from exhume.model.clock import NANOS, Wall
 from exhume.model.finding import Estimate, Milestone
 
-# Counts of the last two days say how fast zombies come now.
+# The counts of the last two days give the current growth.
 _RECENT_US = 2 * 86_400_000_000
-# Where no sick node says how long a walk has to take: what a NIC's watchdog waits for.
+# Used if no sick node shows how long a walk has to take: the timeout of a NIC's watchdog.
 DEFAULT = "nic-timeout"
 _LEAST_SICK = 5
 
 
 @dataclass(frozen=True, slots=True)
 class AtRisk:
-    """A node whose zombies grow: how many, how many more an hour, what a walk costs for each (us), and when a walk will
-    take too long: the best estimate, the earliest, and the latest (None: maybe never)."""
+    """A node whose zombies grow: how many there are, the growth per hour, the cost of a walk per cgroup (us), and when
+    a walk will take too long: the best estimate, the earliest, and the latest (None: maybe never)."""
 
     node: str
     zombies: int
@@ -37,8 +37,8 @@ class AtRisk:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Nodes at risk, the nearest first; `code` is what is forecast (see walk_milestones), `limit_s` how long a walk
-    takes then. `leaking` counts nodes whose zombies grow, sick ones among them."""
+    """Nodes at risk, the soonest first; `code` is the predicted event (see walk_milestones), `limit_s` how long a walk
+    takes then. `leaking` counts nodes whose zombies grow, including sick ones."""
 
     code: str
     limit_s: float
@@ -47,7 +47,7 @@ class Forecast:
 
 
 def forecast_of(census: Census, sick: Bools) -> Forecast | None:
-    """None where no node's zombies grow."""
+    """The forecast; None if no node's zombies grow."""
     course, until = census.course, census.window.until // 1000
     newest = _newest_boot(census)
     rows = np.flatnonzero(newest & ~np.isnan(course.dying) & (course.last >= until - _RECENT_US))
@@ -93,7 +93,7 @@ def _newest_boot(census: Census) -> Bools:
     """The rows of each node's newest boot."""
     course = census.course
     newest = np.full(len(census.nodes), -1)
-    # Rows are in the order of time: the last one of each node counts.
+    # Rows are in time order, so the last one of each node wins.
     newest[course.node] = course.boot
     rows: Bools = course.boot == newest[course.node]
     return rows
@@ -107,7 +107,7 @@ def _gained(node: Ints, dying: Floats, nodes: int) -> Floats:
 
 
 def _costs(census: Census) -> tuple[dict[int, Estimate], Estimate | None]:
-    """What a walk costs for each cgroup (us), by node where its findings measured it, and on a usual node of the
+    """The cost of a walk per cgroup (us): for each node whose findings measured it, and for a typical node of the
     fleet."""
     course = census.course
     rows = np.flatnonzero(~np.isnan(course.cost) & (course.cost > 0))
@@ -123,7 +123,7 @@ def _costs(census: Census) -> tuple[dict[int, Estimate], Estimate | None]:
 
 
 def _milestone_of_sick(census: Census, sick: Bools, usual: Estimate | None) -> tuple[str, float]:
-    """What walks had come to where nodes became sick: of the milestones, the one nearest to it."""
+    """The milestone closest to the walk times at which nodes became sick."""
     zombies = catalogue()["zombie-memcgs"]
     limits = {code: zombies.limit(f"{code.replace('-', '_')}_s") for code in ("stall", "nic-timeout", "soft-lockup")}
     first, course = census.first_incident, census.course

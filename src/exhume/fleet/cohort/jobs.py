@@ -1,5 +1,5 @@
-"""Failed jobs next to incidents: how many had a member on a node with an incident right before, and how many would by
-chance."""
+"""Failed jobs and incidents: how many failed jobs had a member on a node with an incident right before, compared with
+how many would by chance."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from exhume.model.job_event import FAILURES as KINDS
 
 WITHIN_S = 60
 MOST_EXAMPLES = 5
-# More jobs than these are judged by the normal approximation: exact to the digits that are shown.
+# With more jobs than this the normal approximation is used, which is exact to the digits shown.
 _EXACT = 20_000
 
 
@@ -32,9 +32,10 @@ class FailedJob:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """Of `failed` jobs, `explained` had a member on a node with an incident that was not over `within_s` seconds before
-    the failure. `expected` would by chance: if each node's incidents had come at any other time of the window. `p` is
-    how likely chance explains so many; `attributable` is the share of jobs beyond chance."""
+    """Of `failed` jobs, `explained` had a member on a node with an incident that was not over more than `within_s`
+    seconds before the failure. `expected` is the number by chance: if each node's incidents had come at any other time
+    of the window. `p` is the probability of at least as many by chance; `attributable` is the share of jobs beyond
+    chance."""
 
     failed: int
     explained: int
@@ -47,13 +48,13 @@ class JobView:
 
 
 def jobs_of(census: Census) -> JobView | None:
-    """None where no job failed."""
+    """Compare failed jobs with incidents; None if no job failed."""
     rows = census.failures.filter(pc.is_in(census.failures["kind"], value_set=pa.array([*KINDS, None], pa.string())))
     if not rows.num_rows:
         return None
     names = pa.array(census.nodes, pa.string())
     node, moment = places(rows["node"], names), whole(rows["moment"])
-    # A failure without the id of a job is a job of its own.
+    # A failure without a job id counts as a separate job.
     unnamed = pc.binary_join_element_wise(rows["node"], rows["moment"].cast(pa.string()), "@")
     jobs = pc.if_else(pc.equal(rows["job"], ""), unnamed, rows["job"]).combine_chunks().dictionary_encode()
     job, texts = whole(jobs.indices), jobs.dictionary.to_pylist()
@@ -64,7 +65,7 @@ def _view(census: Census, node: Ints, moment: Ints, job: Ints, texts: list[str])
     episodes = _by_node(census.episodes)
     incident = _incident_before(episodes, node, moment)
     chances = _chances(episodes, len(census.nodes), census.window.nanos / 1000)
-    # By chance none of its members' nodes has one: members of a job on one node count once.
+    # The probability that none of the members' nodes has an incident; several members on one node count once.
     members = np.unique(np.stack([job, node]), axis=1)
     known = members[1] >= 0
     missed = np.bincount(members[0][known], np.log1p(-chances[members[1][known]]), len(texts))
@@ -96,15 +97,15 @@ def _view(census: Census, node: Ints, moment: Ints, job: Ints, texts: list[str])
 
 
 def _by_node(episodes: Episodes) -> Episodes:
-    """Incidents by node and time."""
+    """Incidents sorted by node and time."""
     return episodes.select(np.lexsort((episodes.moment, episodes.node)))
 
 
 def _incident_before(episodes: Episodes, node: Ints, moment: Ints) -> Ints:
-    """The newest incident of the node that began before each moment, and was not over long before; -1 for none."""
+    """The node's last incident that began before each moment and was not over long before it; -1 for none."""
     if not len(episodes.node):
         return np.full(len(node), -1)
-    # Microseconds since the first of all: with the node's number they fit into 64 bits.
+    # Microseconds since the earliest time: together with the node number they fit into 64 bits.
     start, width = int(min(episodes.moment.min(), moment.min())), 1 << 44
     keys = episodes.node * width + (episodes.moment - start)
     place = np.searchsorted(keys, node * width + (moment - start), "right") - 1
@@ -114,12 +115,12 @@ def _incident_before(episodes: Episodes, node: Ints, moment: Ints) -> Ints:
 
 
 def _chances(episodes: Episodes, nodes: int, micros: float) -> Floats:
-    """For each node the share of moments that an incident comes right before: what a shift of its incidents along the
-    window by a random time gives."""
+    """For each node the share of moments that come right after an incident, which is the probability if its incidents
+    were shifted along the window by a random time."""
     if not len(episodes.node):
         return np.zeros(nodes)
     ends = episodes.ended + WITHIN_S * 1_000_000
-    # Where the next incident of the node begins earlier, only until then.
+    # If the node's next incident begins earlier, count only until then.
     following = np.append(episodes.moment[1:], np.iinfo(np.int64).max)
     following = np.where(np.append(np.diff(episodes.node) == 0, False), following, np.iinfo(np.int64).max)
     covered = np.minimum(ends, following) - episodes.moment

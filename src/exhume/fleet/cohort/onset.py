@@ -1,5 +1,5 @@
-"""When it begins: by uptime (a life table of first incidents), by the calendar (a change point), and what had changed
-on the sick nodes before."""
+"""The onset: by uptime (a life table of first incidents), by calendar (a change point), and the changes on the sick
+nodes before it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,31 +24,32 @@ from exhume.fleet.cohort.statistics import (
 from exhume.model.clock import Wall
 from exhume.model.finding import Estimate
 
-# Longer uptimes are one line.
+# Longer uptimes are pooled into one line.
 MOST_DAYS = 60
-# Fewer first incidents say nothing about when they begin.
+# Fewer first incidents do not show when they begin.
 LEAST_EVENTS = 5
-# The part of first incidents between which "from ... to ..." lies: the middle 80%.
+# Quantiles of first incidents for "from ... to ...": the middle 80%.
 _LOW, _HIGH = 0.1, 0.9
-# Cells of the calendar in a window, and the shortest.
+# The number of calendar cells in a window, and the shortest cell.
 _CELLS, _SHORTEST_CELL_US = 168, 600_000_000
-# A change counts when it came so long before the first incident at most; and when chance explains it as rarely as this.
+# A change counts if it came at most this long before the first incident, and if chance explains it with a probability
+# below this.
 LOOKED_BACK_US, ALPHA = 10 * DAY_US, 0.001
-# What changed on fewer of the sick nodes is not what made them sick.
+# A change on a smaller share of the sick nodes is not what made them sick.
 LEAST_COVERAGE = 0.1
 MOST_CHANGES = 5
-# Where sick nodes come in clusters: so many changes are compared when clusters are shuffled, so often.
+# If sick nodes come in clusters: how many changes are compared when clusters are shuffled, and in how many rounds.
 _MOST_COMPARED, _ROUNDS, _SEED = 200, 1999, 1
-# Sick nodes have an incident within this time, nearly always.
+# Nearly all sick nodes have an incident within this time.
 _WASHOUT_US = DAY_US
-# A node number in the high bits, seconds in the low ones.
+# Packs a node number into the high bits and seconds into the low ones.
 _SECONDS = 1 << 33
 
 
 @dataclass(frozen=True, slots=True)
 class UptimeDay:
-    """A day of uptime: how many node-days without an incident so far were observed, how many first incidents fell into
-    it, their rate, and the share of nodes that would have had one by its end."""
+    """A day of uptime: the node-days observed that were free of incidents so far, the first incidents on that day,
+    their rate, and the share of nodes that would have had one by the end of the day."""
 
     day: int
     node_days: float
@@ -60,8 +61,8 @@ class UptimeDay:
 @dataclass(frozen=True, slots=True)
 class Hazard:
     """First incidents of boots by uptime. `from_days` to `to_days`: the middle 80% of them, as if all nodes had been
-    observed from their boot on. `rises_at` is the day from which on they come more often than before; None where the
-    rate doesn't depend on uptime as far as can be seen."""
+    observed since boot. `rises_at` is the day from which they are more frequent than before; None if no dependence of
+    the rate on uptime is visible."""
 
     days: tuple[UptimeDay, ...]
     first_incidents: int
@@ -74,7 +75,8 @@ class Hazard:
 
 @dataclass(frozen=True, slots=True)
 class Onset:
-    """When first incidents began to come more often: the best estimate and its range; nodes a day before and after."""
+    """When first incidents became more frequent: the best estimate and its range, and the number of nodes per day
+    before and after."""
 
     at: Wall
     earliest: Wall
@@ -85,8 +87,8 @@ class Onset:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An attribute that changed on sick nodes before their first incident, more often than on the others in that
-    time: to a value, most often from another, and how long before (seconds, median)."""
+    """An attribute that changed on sick nodes before their first incident more often than on the others in that time:
+    its new value, the most frequent old value, and how long before (seconds, median)."""
 
     to: Condition
     before: str
@@ -100,7 +102,7 @@ class Change:
 
 
 def hazard_of(census: Census, members: Bools | None) -> Hazard | None:
-    """The life table of some nodes, or all; None without first incidents."""
+    """The life table of some or all nodes; None if there are no first incidents."""
     course = census.course
     width = int(course.boot.max(initial=0)) + 1
     boots, boot_of = np.unique(course.node * width + course.boot, return_inverse=True)
@@ -115,7 +117,7 @@ def hazard_of(census: Census, members: Bools | None) -> Hazard | None:
     ends = np.where(incident >= 0, incident, np.iinfo(np.int64).max)[boot_of]
     counted = (course.first < ends) & (course.first >= begins[boot_of]) & observed[boot_of]
     minutes = np.where(counted, course.minutes, 0)
-    # Of the step in which it happened, the part before.
+    # Of the step that contains the incident, count only the part before it.
     length = np.maximum(course.last - course.first, 1)
     minutes = minutes * np.clip((ends - course.first) / length, 0.0, 1.0)
     uptime = (np.minimum(course.last, ends) + course.first) / 2 - started[boot_of]
@@ -130,8 +132,8 @@ def hazard_of(census: Census, members: Bools | None) -> Hazard | None:
 
 
 def _entries(census: Census, boot_of: Ints, started: Ints) -> Ints:
-    """From when on each boot is observed. Where the lake holds no incident of before the window, one that was up
-    already may have been sick already: those without an incident for a while count from then on."""
+    """When the observation of each boot begins. If the lake holds no incidents from before the window, a boot that was
+    up already may have been sick already: such boots count only after some time without an incident."""
     course = census.course
     first = np.full(len(started), np.iinfo(np.int64).max)
     np.minimum.at(first, boot_of, course.first)
@@ -144,7 +146,7 @@ def _entries(census: Census, boot_of: Ints, started: Ints) -> Ints:
 def _hazard(events: Floats, exposure: Floats) -> Hazard:
     last = int(max(np.flatnonzero(events)[-1], *np.flatnonzero(exposure > 0)[-1:], 0)) + 1
     events, exposure = events[:last], exposure[:last]
-    # Someone was there when it happened, if only for less than a minute.
+    # A day with an incident has exposure, even if less than a minute was observed.
     exposure = np.maximum(exposure, events / 1440.0)
     rate = np.where(exposure > 0, events / np.where(exposure > 0, exposure, 1.0), 0.0)
     had_one = 1 - np.exp(-np.cumsum(rate))
@@ -168,7 +170,7 @@ def _hazard(events: Floats, exposure: Floats) -> Hazard:
 
 
 def _when(had_one: Floats, share: float) -> float:
-    """The uptime in days at which so many had one."""
+    """The uptime in days at which this share had a first incident."""
     day = int(np.searchsorted(had_one, share))
     before = had_one[day - 1] if day else 0.0
     step = had_one[min(day, len(had_one) - 1)] - before
@@ -176,7 +178,7 @@ def _when(had_one: Floats, share: float) -> float:
 
 
 def _first_incidents(census: Census, nodes: Ints, started: Ints) -> Ints:
-    """The moment of the first incident of each boot; -1 for none."""
+    """The time of the first incident of each boot; -1 for none."""
     order = np.lexsort((started, nodes))
     keys = nodes[order] * _SECONDS + started[order] // 1_000_000
     found = np.full(len(nodes), np.iinfo(np.int64).max)
@@ -190,18 +192,18 @@ def _first_incidents(census: Census, nodes: Ints, started: Ints) -> Ints:
 
 
 def onset_of(census: Census, sick: Bools) -> Onset | None:
-    """When first incidents of these nodes began to come more often; None where no such moment stands out."""
+    """When first incidents of these nodes became more frequent; None if no such moment stands out."""
     since, until = census.window.since // 1000, census.window.until // 1000
     cell = max(_SHORTEST_CELL_US, -(-(until - since) // _CELLS))
     cells = max(2, -(-(until - since) // cell))
     before = np.zeros(len(census.nodes), bool)
     before[census.earlier.node] = True
-    # Nodes that were sick before are no beginning.
+    # Nodes that were sick before the window have no onset in it.
     first = census.first_incident[sick & ~before & (census.first_incident >= 0)]
     if len(first) < LEAST_EVENTS:
         return None
     events = np.bincount(np.clip((first - since) // cell, 0, cells - 1), minlength=cells).astype(np.float64)
-    # A node that had its first incident can't have another first one.
+    # A node that had its first incident is no longer at risk of one.
     left = len(census.nodes) - np.concatenate(([0.0], np.cumsum(events)[:-1]))
     change = change_point(events, np.maximum(left, 1.0))
     if change is None or change.after <= change.before:
@@ -212,8 +214,8 @@ def onset_of(census: Census, sick: Bools) -> Onset | None:
 
 
 def changes_before(census: Census, sick: Bools, clusterings: Sequence[Clustering] = ()) -> tuple[Change, ...]:
-    """What changed on these nodes in the days before their first incident, and did not on the others; more clearly than
-    by chance also if whole clusters are sick."""
+    """Changes on these nodes in the days before their first incident that the others did not have. If there are
+    clusterings, changes must also exceed what is likely by chance when whole clusters are sick."""
     values, reference = census.values, census.reference
     rows = np.flatnonzero(~values.begins & (values.value >= 0)) if len(values.node) else np.empty(0, np.int64)
     since = reference[values.node[rows]] - values.moment[rows]
@@ -222,7 +224,7 @@ def changes_before(census: Census, sick: Bools, clusterings: Sequence[Clustering
         return ()
     code = values.key[rows] * len(values.values) + values.value[rows]
     codes, column = np.unique(code, return_inverse=True)
-    # Each node counts once for a change, at the last time.
+    # For each change a node counts once, with its last time.
     pairs, last = np.unique(np.stack([column, values.node[rows]])[:, ::-1], axis=1, return_index=True)
     last = len(rows) - 1 - last
     hits = np.bincount(pairs[0], sick[pairs[1]], len(codes)).astype(np.float64)
@@ -261,8 +263,8 @@ def changes_before(census: Census, sick: Bools, clusterings: Sequence[Clustering
 
 
 def _changes_by_chance(pairs: Ints, gained: Floats, sick: Bools, clusterings: Sequence[Clustering]) -> list[Floats]:
-    """The greatest G of all changes (first row of pairs: the change, second: the node) if whole clusters are sick by
-    chance, for each clustering."""
+    """For each clustering, the greatest G of all changes when whole clusters are sick by chance. The first row of
+    `pairs` has the change, the second the node."""
     if not clusterings:
         return []
     compared = np.argsort(-gained, kind="stable")[:_MOST_COMPARED]

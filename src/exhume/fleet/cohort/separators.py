@@ -1,10 +1,11 @@
-"""What sets sick nodes apart: attributes and pairs of attributes, ranked by how well they explain which nodes are sick.
+"""What sets sick nodes apart: attributes and pairs of attributes, ranked by how well they explain which nodes are
+sick.
 
 Every value of every attribute is tried against every cause. They are ranked by likelihood (the G statistic), not by
-p-value or ratio: of a cause and its confounders, the cause explains most. What is reported is corrected for all that
-was tried, twice: by Benjamini and Hochberg's false discovery rate, and by shuffling the labels of the nodes, which
-keeps the dependence between attributes as it is. Where sick nodes come in clusters, whole clusters are shuffled, too.
-What the data can't tell apart from the first is listed with it, and what it explains away is marked.
+p-value or ratio: of a cause and its confounders, the cause explains most. Two corrections account for the number of
+attempts: Benjamini and Hochberg's false discovery rate, and shuffling the labels of the nodes, which preserves the
+dependence between attributes. If sick nodes come in clusters, whole clusters are shuffled as well. Attributes that the
+data cannot distinguish from the first are listed with it, and attributes that it explains away are marked.
 """
 
 import math
@@ -31,26 +32,27 @@ from exhume.fleet.cohort.statistics import (
 )
 from exhume.model.finding import Estimate
 
-# A value that fewer nodes have sets nothing apart.
+# A value shared by fewer nodes sets nothing apart.
 LEAST_NODES, LEAST_SHARE = 3, 0.005
 MOST_PROPERTIES = 4000
-# A separation is reported below this false discovery rate and this chance of any at all, from this ratio on.
+# A separation is reported if its false discovery rate and the probability of any by chance are below ALPHA, and its
+# ratio is at least LEAST_RATIO.
 ALPHA, LEAST_RATIO = 0.01, 1.2
-# Shuffles: more where they cost little.
+# Rounds of shuffling: more if they are cheap.
 FEWEST_ROUNDS, MOST_ROUNDS, WORK = 299, 1999, 4e10
-# Pairs are searched among so many single properties that separate, and so many others.
+# Pairs combine this many of the single properties that separate with this many others.
 MOST_FIRST, MOST_SECOND, MOST_PAIRS = 40, 300, 200
-# Twice the log likelihood below which two explanations can't be distinguished: one is 20 times as likely at most.
+# Two explanations are indistinct below this difference in twice the log likelihood: one is at most 20 times as likely.
 INDISTINCT = 2 * math.log(20)
-# So much of the nodes of either must be nodes of both.
+# Two sets of nodes are the same if their overlap (Jaccard index) is at least this.
 SAME_SHARE = 0.8
 MOST_SEPARATORS, MOST_SAME = 8, 12
 LEAST_COVERAGE = 0.1
-# Where there are clusters: of pairs, so many are compared within them; of attributes that only go with clusters, so
-# many are named.
+# If there are clusters: how many pairs are compared within them, with how many rounds, and how many of the attributes
+# that merely correlate with clusters are named.
 _MOST_PAIRS_IN_CLUSTERS, _ROUNDS_IN_CLUSTERS, MOST_UNPROVEN = 24, 499, 5
 _SEED = 1
-# Attributes that a node is given, in the order in which they are named; states may follow from the trouble: last.
+# Attributes assigned to a node, in the order in which they are named. States come last: they may be consequences.
 _GIVEN = ("image", "zone", "kernel", "instance_type", "pool", "nic.driver", "nic.firmware", "os")
 _STATES = ("unit.", "bootstrap", "container.")
 
@@ -64,7 +66,7 @@ class Condition:
 
     @property
     def is_state(self) -> bool:
-        """Whether it may be a consequence of the trouble as well as its cause."""
+        """Whether the attribute may be a consequence of the trouble rather than its cause."""
         return self.key.startswith(_STATES)
 
     @property
@@ -75,11 +77,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Separator:
-    """Nodes that all have some attributes, and how much sicker they are than the others, by incidents of `cause` (of
-    any, where it is empty). `q` bounds the false discovery rate; `p` is the chance that the best of all that was tried
-    is as good without a cause. `coverage` is the share of sick nodes among them. `same_nodes` are other attributes that
-    explain it as well, which this fleet can't tell apart. `given_first` is the ratio once the first separator is
-    accounted for; `explained`: nothing is left then."""
+    """Nodes that share some attributes, and how much sicker they are than the others, by incidents of `cause` (of any
+    cause if empty). `q` bounds the false discovery rate; `p` is the probability that the best of all attempts is as
+    good by chance. `coverage` is the share of sick nodes among them. `same_nodes` are other attributes that explain it
+    as well and that this fleet cannot distinguish. `given_first` is the ratio after accounting for the first
+    separator; `explained`: nothing is left then."""
 
     conditions: tuple[Condition, ...]
     cause: str
@@ -99,7 +101,7 @@ class Separator:
 
 @dataclass(frozen=True)
 class Properties:
-    """Which node has which attribute: a column for each condition, several conditions for columns that are alike."""
+    """Which node has which attribute: a column per condition; conditions with identical columns share one."""
 
     conditions: list[tuple[Condition, ...]]
     matrix: Matrix
@@ -109,9 +111,9 @@ class Properties:
 
 @dataclass(frozen=True)
 class Separation:
-    """The separators, the best first; how many attributes and pairs were tried; and the nodes of the first.
-    `clusters` are those in which sick nodes come where nothing separates; `unproven` are attributes that go with the
-    clusters, and may do so by chance."""
+    """The separators, the best first; how many attributes and pairs were tried; and the nodes of the first. `clusters`
+    are those in which sick nodes come if nothing separates; `unproven` are attributes that correlate with the clusters
+    and may do so by chance."""
 
     separators: tuple[Separator, ...]
     tried: int
@@ -121,7 +123,7 @@ class Separation:
 
 
 def properties_of(values: Values, moments: Ints, nodes: int) -> Properties:
-    """The attributes of the nodes, each at its moment."""
+    """The attributes of the nodes, each as of its node's moment."""
     node, key, value = values.at(moments)
     kept = value >= 0
     node, code = node[kept], (key * max(1, len(values.values)) + value)[kept]
@@ -129,7 +131,7 @@ def properties_of(values: Values, moments: Ints, nodes: int) -> Properties:
     least = max(LEAST_NODES, math.ceil(LEAST_SHARE * nodes))
     usable = (counts >= least) & (counts <= nodes - LEAST_NODES)
     of_keys = codes // max(1, len(values.values))
-    # A key of which nearly every node has another value is an identity.
+    # A key whose value differs on nearly every node is an identifier.
     several = np.bincount(of_keys, minlength=len(values.keys))
     dropped = [values.keys[each] for each in np.flatnonzero(several > nodes / 2).tolist()]
     if usable.sum() > MOST_PROPERTIES:
@@ -147,7 +149,7 @@ def properties_of(values: Values, moments: Ints, nodes: int) -> Properties:
 
 
 def _distinct(conditions: list[Condition], matrix: Matrix, dropped: list[str]) -> Properties:
-    """Columns that are alike as one."""
+    """Merge identical columns."""
     alike: dict[bytes, list[int]] = {}
     packed = np.packbits(matrix.astype(bool), axis=0).T
     for place in sorted(range(len(conditions)), key=lambda each: conditions[each].order):
@@ -172,8 +174,8 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class _Nulls:
-    """The greatest G of all that was tried for a label, by chance: of any of so many labels with nodes shuffled, and of
-    this one with clusters shuffled, for each clustering."""
+    """The null distributions of the greatest G for a label: over all of the labels with nodes shuffled, and for this
+    label with clusters shuffled, one per clustering."""
 
     nodes: Floats
     clusters: tuple[Floats, ...] = ()
@@ -181,13 +183,13 @@ class _Nulls:
 
     @property
     def bound(self) -> float:
-        """What a separation has to exceed."""
+        """The likelihood that a separation has to exceed."""
         bounds = [np.quantile(self.nodes, 1 - ALPHA, method="higher")]
         bounds += [np.quantile(each, 1 - ALPHA / self.labels, method="higher") for each in self.clusters]
         return float(max(bounds))
 
     def p(self, likelihood: float) -> float:
-        """How likely the best of all is as good by chance."""
+        """The probability that the best of all is as good by chance."""
         every = [adjusted_p(likelihood, self.nodes)]
         every += [min(1.0, self.labels * adjusted_p(likelihood, each)) for each in self.clusters]
         return max(every)
@@ -238,7 +240,7 @@ def separate(properties: Properties, labels: Mapping[str, Bools]) -> Separation:
             found.append((_Trial(name, label, nulls, clusterings), candidates))
     separators: tuple[Separator, ...] = ()
     if found:
-        # What explains few of the sick nodes is not the first, however clear it is.
+        # A label whose best property explains few of the sick nodes does not come first, however clear it is.
         best, candidates = max(found, key=lambda each: _explained(each[1], every))
         separators, first = best.ranked(candidates, tried)
     if not separators:
@@ -248,7 +250,7 @@ def separate(properties: Properties, labels: Mapping[str, Bools]) -> Separation:
         unproven = [group[0] for group in groups[: int(clear.any(axis=1).sum())] if group[0].key not in keys]
         clusters = tuple(sick_clusters(each, every) for each in clusterings)
         return Separation((), tried, None, clusters, tuple(unproven[:MOST_UNPROVEN]))
-    # A second cause with nodes of its own is looked for among what the first leaves.
+    # A second cause with nodes of its own may be among the other labels' separators.
     for other, rest in found:
         if other.cause not in ("", best.cause):
             more, _ = other.ranked(rest, tried)
@@ -262,7 +264,7 @@ def _explained(candidates: Sequence["_Candidate"], every: Bools) -> tuple[bool, 
 
 
 def _log_p(hits: Floats, members: Floats, totals: Floats, nodes: int, likelihood: Floats) -> Floats:
-    """Fisher's p-values; 1 where the likelihood says already that there is nothing."""
+    """The logarithms of Fisher's p-values; 0 (p = 1) if the likelihood already shows that there is nothing."""
     found = np.zeros(hits.shape)
     for row, column in np.argwhere(likelihood > 2.0).tolist():
         counts = int(hits[row, column]), int(members[row]), int(totals[column])
@@ -273,8 +275,8 @@ def _log_p(hits: Floats, members: Floats, totals: Floats, nodes: int, likelihood
 def _pairs(
     properties: Properties, label: Bools, likelihood: Floats, firsts: Ints, clusterings: Sequence[Clustering]
 ) -> tuple[list[_Candidate], int]:
-    """Pairs that explain clearly more than either part, each part separating the nodes of the other, in clusters too;
-    and how many were compared."""
+    """Pairs that explain clearly more than either part, where each part separates the nodes of the other, also within
+    clusters; and how many were compared."""
     matrix, nodes = properties.matrix, len(properties.matrix)
     seconds = np.flatnonzero(likelihood > 0)
     seconds = seconds[np.argsort(-likelihood[seconds], kind="stable")][:MOST_SECOND]
@@ -285,7 +287,7 @@ def _pairs(
     gained = g_statistic(hits, both, total, nodes)
     single = np.maximum(likelihood[firsts][:, None], likelihood[seconds][None, :])
     counts = matrix.sum(axis=0, dtype=np.float64)
-    # Each pair once, and none of which one part holds all nodes of the other.
+    # Each pair once, and no pair in which one part includes all nodes of the other.
     usable = (hits >= LEAST_NODES) & (both < counts[firsts][:, None]) & (both < counts[seconds][None, :])
     usable &= ~np.isin(seconds, firsts)[None, :] | (firsts[:, None] < seconds[None, :])
     compared = int(usable.sum())
@@ -322,7 +324,7 @@ def _pairs(
 
 
 def _separates(mask: Bools, within: Bools, label: Bools) -> float:
-    """Fisher's p-value (logarithm) of a property among the nodes that have another."""
+    """The logarithm of Fisher's p-value of a property among the nodes that have another."""
     members = mask & within
     return fisher_exact(
         int((members & label).sum()), int(members.sum()), int((within & label).sum()), int(within.sum())
@@ -330,8 +332,8 @@ def _separates(mask: Bools, within: Bools, label: Bools) -> float:
 
 
 class _ClusterBounds:
-    """What a property has to exceed to separate the nodes that have another, if whole clusters are sick by chance: the
-    best of all properties does."""
+    """The bounds that a property must exceed to separate the nodes that have another, if whole clusters are sick by
+    chance: the best value that any property reaches."""
 
     def __init__(self, properties: Matrix, label: Bools, clusterings: Sequence[Clustering]) -> None:
         self._properties, self._label, self._clusterings = properties, label, clusterings
@@ -359,7 +361,7 @@ def _overlap(one: Bools, other: Bools) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """One label, and how what separates its nodes is judged."""
+    """One label, and the distributions by which its separators are judged."""
 
     cause: str
     label: Bools
@@ -367,14 +369,14 @@ class _Trial:
     clusterings: tuple[Clustering, ...]
 
     def ranked(self, candidates: Sequence[_Candidate], tried: int) -> tuple[tuple[Separator, ...], Bools]:
-        """The separators of the label. The first stands for all that explain it as well."""
+        """The separators of the label. The first one represents all that explain it equally well."""
         best = max(candidates, key=lambda each: each.likelihood)
         alike = [
             each
             for each in candidates
             if each.likelihood >= best.likelihood - INDISTINCT and _overlap(each.members, best.members) >= SAME_SHARE
         ]
-        # Of those, what a node is given comes before its states, which may follow from the trouble.
+        # Assigned attributes are preferred to states, which may be consequences.
         first = min(alike, key=lambda each: each.rank)
         names = [each.conditions for each in sorted(alike, key=lambda each: each.rank) if each is not first]
         names += [alias for each in alike for alias in each.aliases]
@@ -383,11 +385,11 @@ class _Trial:
         rest = sorted((each for each in candidates if each not in alike), key=lambda each: -each.likelihood)
         for each in rest:
             made = self._separator(each, tried, each.aliases[:MOST_SAME], first.members)
-            # A pair that the first explains is one of its confounders with something else.
+            # A pair that the first explains is merely one of its confounders combined with something else.
             kept = len(each.conditions) == 1 or not made.explained
             if kept and made.risk_ratio.low >= LEAST_RATIO and len(separators) < MOST_SEPARATORS:
                 separators.append(made)
-        # What has an effect of its own comes before what the first explains.
+        # Separators with an effect of their own come before those that the first explains.
         separators[1:] = sorted(separators[1:], key=lambda each: each.explained)
         return tuple(each for each in separators if each.risk_ratio.low >= LEAST_RATIO), first.members
 
@@ -414,7 +416,7 @@ class _Trial:
             risk_ratio(table.hits, table.members, table.other_hits, table.others, error),
             table.hits / max(1, int(label.sum())),
             candidate.likelihood,
-            # As if each of all that were tried had been as good: never below the rate of Benjamini and Hochberg.
+            # Bonferroni: never below the Benjamini-Hochberg rate.
             math.exp(min(0.0, candidate.log_p + math.log(tried))),
             self.nulls.p(candidate.likelihood),
             same,

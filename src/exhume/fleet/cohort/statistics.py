@@ -1,8 +1,9 @@
-"""Statistics of cohorts: exact tests and likelihoods of two-by-two tables, risk ratios, corrections for the many that
-were tried, change points and chance coincidences.
+"""Statistics of cohorts: exact tests and likelihoods of two-by-two tables, risk ratios, corrections for multiple
+testing, change points and chance coincidences.
 
-A table is four counts: `hits` of `members` with a property are sick, of `sick` among all `nodes`. Functions take arrays
-of hits and members, one entry for each property. Only numpy: of scipy (35 MB) two functions would be used.
+A table is four counts: `hits` of `members` with a property are sick, of `sick` among all `nodes`. Functions take
+arrays of hits and members, one entry for each property. Uses only numpy: of scipy (35 MB), two functions would be
+needed.
 """
 
 import math
@@ -19,17 +20,17 @@ from exhume.remedy.verify.statistics import log_factorials
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Matrix = npt.NDArray[np.float32]
-# For each node the one whose labels it gets in a round of shuffling.
+# For each node, the node whose label it gets in a round of shuffling.
 Draw = Callable[[np.random.Generator], Ints]
 
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
-# Permuted labels are multiplied with the properties in batches of so many columns.
+# Permuted labels are multiplied with the properties in batches of this many columns.
 _BATCH = 256
 
 
 def fisher_exact(hits: int, members: int, sick: int, nodes: int) -> float:
-    """Natural logarithm of the p-value of Fisher's exact test, one-sided: so many hits or more by chance."""
+    """The natural logarithm of the p-value of Fisher's exact test, one-sided: at least this many hits by chance."""
     least, most = max(hits, members + sick - nodes), min(members, sick)
     if hits <= max(0, members + sick - nodes):
         return 0.0
@@ -42,7 +43,7 @@ def fisher_exact(hits: int, members: int, sick: int, nodes: int) -> float:
 
 
 def g_statistic(hits: Floats, members: Floats, sick: Floats | float, nodes: float) -> Floats:
-    """Twice the log likelihood that two risks gain over one (the G test), 0 where those with the property are not the
+    """Twice the gain in log likelihood of two risks over one (the G test); 0 if nodes with the property are not the
     sicker ones."""
     others, other_hits = nodes - members, sick - hits
     gain = _entropy(hits, members) + _entropy(other_hits, others) - _entropy(np.asarray(sick, float), nodes)
@@ -53,7 +54,7 @@ def g_statistic(hits: Floats, members: Floats, sick: Floats | float, nodes: floa
 
 
 def _entropy(hits: Floats, total: Floats | float) -> Floats:
-    """The log likelihood of so many hits at their own rate."""
+    """The maximum log likelihood of a number of hits, which is at their own rate."""
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = hits / total
         one = np.where(hits > 0, hits * np.log(rate), 0.0)
@@ -64,7 +65,8 @@ def _entropy(hits: Floats, total: Floats | float) -> Floats:
 
 def risk_ratio(hits: int, members: int, other_hits: int, others: int, least_error: float = 0.0) -> Estimate:
     """The risk with a property over the risk without it, with its interval (Katz 1978; half a node is added to each
-    count where one is zero). `least_error` is the standard error of its logarithm that clusters make, if greater."""
+    count if one is zero). `least_error` is a lower bound on the standard error of its logarithm, as caused by
+    clusters."""
     a, n, b, m = _halved(hits, members, other_hits, others)
     log = math.log(a / n) - math.log(b / m)
     error = Z * max(least_error, math.sqrt(max(0.0, 1 / a - 1 / n + 1 / b - 1 / m)))
@@ -77,7 +79,7 @@ def _halved(hits: int, members: int, other_hits: int, others: int) -> tuple[floa
 
 
 def clustered_error(members: npt.NDArray[np.bool_], label: npt.NDArray[np.bool_], units: Ints) -> float:
-    """The standard error of the logarithm of the risk ratio where the nodes of a unit are alike: linearised, with units
+    """The standard error of the logarithm of the risk ratio when nodes within a unit are alike: linearised, with units
     as the observations (Liang and Zeger 1986)."""
     inside, outside = label[members], label[~members]
     a, n, b, m = _halved(int(inside.sum()), len(inside), int(outside.sum()), len(outside))
@@ -98,8 +100,8 @@ class Stratum:
 
 
 def mantel_haenszel(strata: Sequence[Stratum]) -> Estimate | None:
-    """The risk ratio within strata, pooled (Mantel-Haenszel, with the variance of Greenland and Robins 1985); None
-    where no stratum has both kinds of nodes and a sick one."""
+    """The risk ratio pooled over strata (Mantel-Haenszel, with the variance of Greenland and Robins 1985); None if no
+    stratum has both kinds of nodes and a sick one."""
     upper = lower = spread = 0.0
     for each in strata:
         total = each.members + each.others
@@ -111,7 +113,7 @@ def mantel_haenszel(strata: Sequence[Stratum]) -> Estimate | None:
         spread += (each.members * each.others * both - each.hits * each.other_hits * total) / total**2
     if upper + lower == 0:
         return None
-    # Half a node where one side has none.
+    # Add half a node if one side has none.
     upper, lower = (upper, lower) if min(upper, lower) > 0 else (upper + 0.5, lower + 0.5)
     error = Z * math.sqrt(spread / (upper * lower)) if spread > 0 else Z
     ratio = upper / lower
@@ -119,7 +121,7 @@ def mantel_haenszel(strata: Sequence[Stratum]) -> Estimate | None:
 
 
 def benjamini_hochberg(log_p: Floats) -> Floats:
-    """The false discovery rate at which each test would be reported: q-values of p-values, given as logarithms."""
+    """The q-values of p-values given as logarithms: the false discovery rate at which each test would be reported."""
     order = np.argsort(log_p, kind="stable")
     q = log_p[order] + np.log(len(log_p)) - np.log(np.arange(1, len(log_p) + 1))
     q = np.minimum.accumulate(q[::-1])[::-1]
@@ -129,15 +131,14 @@ def benjamini_hochberg(log_p: Floats) -> Floats:
 
 
 def greatest_by_chance(properties: Matrix, labels: Matrix, rounds: int, seed: int, draw: Draw | None = None) -> Floats:
-    """The greatest G of all properties for each label (column) in each of so many rounds (row) in which the labels are
-    shuffled between nodes, or drawn from others: what the best of all would reach by chance (Westfall and Young
-    1993)."""
+    """The greatest G of all properties for each label (column) in each round (row), when labels are shuffled between
+    nodes or drawn from others: what the best of all would reach by chance (Westfall and Young 1993)."""
     nodes, kinds = labels.shape
     members = properties.sum(axis=0, dtype=np.float64)
     shuffle = draw if draw is not None else (lambda generator: generator.permutation(nodes))
     rng = np.random.default_rng(seed)
-    # Bits of nodes that are counted, and no product of matrices: the threads of a BLAS spin while they wait for each
-    # other, which takes several times as long where other work has the cores.
+    # Count set bits instead of multiplying matrices: BLAS threads spin while they wait for each other, which takes
+    # several times as long when other work has the cores.
     having, sick_nodes = _bits(properties.T > 0), np.ascontiguousarray(labels.T > 0)
     at_once = max(1, _BATCH // kinds)
     greatest = []
@@ -152,7 +153,7 @@ def greatest_by_chance(properties: Matrix, labels: Matrix, rounds: int, seed: in
 
 
 def _bits(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
-    """Each row of flags as bits, in words."""
+    """Each row of flags packed into words of bits."""
     packed = np.packbits(flags, axis=1)
     words = np.zeros((len(packed), -(-packed.shape[1] // 8) * 8), np.uint8)
     words[:, : packed.shape[1]] = packed
@@ -160,18 +161,18 @@ def _bits(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
 
 
 def _counts(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
-    """How many bits are set in each row."""
+    """The number of set bits in each row."""
     found: npt.NDArray[np.uint32] = np.bitwise_count(bits).sum(axis=1, dtype=np.uint32)
     return found
 
 
 def adjusted_p(statistic: float, by_chance: Floats) -> float:
-    """How likely the best of all is at least so great by chance."""
+    """The probability that the best of all is at least this great by chance."""
     return float((1 + (by_chance >= statistic).sum()) / (1 + len(by_chance)))
 
 
 def wilson(hits: int, trials: int) -> Estimate:
-    """A share with its interval (Wilson 1927)."""
+    """A share with its confidence interval (Wilson 1927)."""
     if trials == 0:
         return Estimate(0.0, 0.0, 1.0)
     share, square = hits / trials, Z * Z
@@ -181,7 +182,7 @@ def wilson(hits: int, trials: int) -> Estimate:
 
 
 def poisson_rate(events: int, exposure: float) -> Estimate:
-    """Events per exposure with their interval (Byar's approximation of the exact one)."""
+    """Events per exposure with a confidence interval (Byar's approximation of the exact one)."""
     if exposure <= 0:
         return Estimate(0.0, 0.0, math.inf)
     low = 0.0
@@ -194,7 +195,7 @@ def poisson_rate(events: int, exposure: float) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class ChangePoint:
-    """Where a rate changed: the first cell of the new rate, the range of cells that explain the counts almost as well,
+    """A change of a rate: the first cell of the new rate, the range of cells that explain the counts almost as well,
     both rates, and twice the log likelihood gained."""
 
     at: int
@@ -205,13 +206,13 @@ class ChangePoint:
     gain: float
 
 
-# Twice the log likelihood that a change has to gain: 1% of series without one gain as much anywhere (simulated, 24 to
-# 720 cells).
+# Twice the log likelihood that a change has to gain: 1% of series without a change reach this somewhere (simulated, 24
+# to 720 cells).
 CHANGE_GAIN = 14.0
 
 
 def change_point(events: Floats, exposure: Floats) -> ChangePoint | None:
-    """Where the rate of a Poisson process changed most clearly; None where it is constant as far as can be seen."""
+    """Where the rate of a Poisson process changed most clearly; None if no change is evident."""
     counts, times = np.cumsum(events), np.cumsum(exposure)
     if len(events) < 2 or counts[-1] <= 0 or times[-1] <= 0:
         return None
@@ -240,7 +241,8 @@ def change_point(events: Floats, exposure: Floats) -> ChangePoint | None:
 
 
 def by_chance_at_least(hits: int, chances: Floats) -> float:
-    """How likely so many or more of independent events with these chances happen (Poisson binomial, exact)."""
+    """The probability that at least this many of independent events with these chances happen (Poisson binomial,
+    exact)."""
     distribution = np.array([1.0])
     for chance in chances.tolist():
         distribution = np.convolve(distribution, (1.0 - chance, chance))

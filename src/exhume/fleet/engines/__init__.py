@@ -1,5 +1,5 @@
-"""Where queries run: in this process, or on a Ray cluster. Both run the same SQL with DuckDB, file by file or all at
-once, and merge the parts with the same SQL."""
+"""Query engines: in this process, or on a Ray cluster. Both run the same SQL with DuckDB, file by file or all at once,
+and merge the parts with the same SQL."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,37 +13,37 @@ from exhume.fleet.queries import Query
 from exhume.model.clock import Window
 from exhume.model.errors import ExhumeError
 
-# A compaction replaces files; so often the new ones are looked for.
+# How often files are listed again after a compaction replaced them.
 _LISTED_AGAIN = 3
 
 
 class EngineError(ExhumeError):
-    """The engine is missing, or can't be reached."""
+    """The engine is not installed or cannot be reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The merged rows, and the files that could not be read, each with the reason."""
+    """The merged rows, and the files that could not be read, each with its reason."""
 
     rows: pa.Table
     unread: tuple[tuple[str, str], ...] = ()
 
 
 class Engine(Protocol):
-    """What the report asks of an engine."""
+    """The interface of an engine."""
 
     name: str
 
     def run(self, asked: Sequence[tuple[Query, LakeFiles]]) -> list[Answer]:
-        """The answers to several questions, each about some files. Raises EngineError; LakeError where the lake can't
-        be reached any more: what could not be read then is not damaged, and an answer without it would be wrong."""
+        """Answer several queries, each over its own files. Raises EngineError; raises LakeError if the lake becomes
+        unreachable: files that cannot be read then are not damaged, and an answer without them would be wrong."""
 
     def close(self) -> None: ...
 
 
 def ask(engine: Engine, lake: Lake, questions: Sequence[tuple[Query, Window]]) -> list[Answer]:
-    """The answers to questions about windows of a lake. Files that were replaced between listing and reading are looked
-    for again. Raises EngineError, LakeError."""
+    """Answer queries about windows of a lake. Files replaced between listing and reading are listed again. Raises
+    EngineError, LakeError."""
     answers: dict[int, Answer] = {}
     left = list(range(len(questions)))
     for _ in range(_LISTED_AGAIN):

@@ -1,4 +1,4 @@
-"""The files of a lake that hold the rows of a window, by the names of their partitions."""
+"""The files of a lake that hold the rows of a window, found by partition names."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from exhume.fleet.lake import SUFFIX, Lake
 from exhume.fleet.schema import LakeTable
 from exhume.model.clock import NANOS, Window
 
-# Rows of nodes whose clock is off may be in partitions next to those of the window.
+# Nodes whose clock is off may have rows in partitions next to those of the window.
 _CLOCKS_OFF_NS = 2 * 3600 * NANOS
 _DATE = re.compile(r"(?:^|/)date=(\d{4}-\d{2}-\d{2})(?:/hour=(\d{2}))?/")
 
@@ -31,8 +31,8 @@ class LakeFiles:
 
 
 def list_files(lake: Lake, table: LakeTable, window: Window) -> LakeFiles:
-    """The table's files whose partition may hold rows of the window, also of nodes whose clock is up to two hours off;
-    the oldest first. Raises LakeError."""
+    """The files of a table, oldest first, whose partition may hold rows of the window, including rows of nodes whose
+    clock is off by up to two hours. Raises LakeError."""
     window = Window(max(0, window.since - _CLOCKS_OFF_NS), window.until + _CLOCKS_OFF_NS)
     first, last = _day(window.since), _day(window.until)
     kept = []
@@ -47,7 +47,7 @@ def list_files(lake: Lake, table: LakeTable, window: Window) -> LakeFiles:
 
 
 def newest_date(lake: Lake, table: LakeTable) -> str | None:
-    """The newest date that a table has a partition of. Raises LakeError."""
+    """The newest date for which a table has a partition. Raises LakeError."""
     days = [
         day[1] for each in lake.listed(table.name) if (day := _DATE.search(each.path + "/", each.path.rfind("/date=")))
     ]
@@ -55,7 +55,7 @@ def newest_date(lake: Lake, table: LakeTable) -> str | None:
 
 
 def _is_data(name: str) -> bool:
-    # What is being written has another name until it is complete.
+    # A file that is still being written has another name.
     return name.endswith(SUFFIX) and not name.startswith((".", "_"))
 
 

@@ -1,4 +1,4 @@
-"""DuckDB in this process; and the part of the work that an engine elsewhere does on some of the files."""
+"""DuckDB in this process; also the part of a query that a remote engine's task runs on some of the files."""
 
 import os
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from exhume.fleet.queries import Query
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# Rows that don't fit are spilled next to the system's temporary files.
+# Rows beyond this are spilled to the system's temporary directory.
 MEMORY = "2GB"
 _MISSING = "the report needs DuckDB: pip install 'exhume[fleet]'"
-# Damaged footers and pages, a file that is gone, a value that is not of its column's type, too large a page.
+# Maximum length of a reason: damaged footers and pages, missing files, values of the wrong type, oversized pages.
 _REASON = 160
 
 
@@ -27,7 +27,7 @@ class LocalEngine:
     name = "local"
 
     def __init__(self, threads: int | None = None) -> None:
-        """Raises EngineError."""
+        """Connect to DuckDB. Raises EngineError."""
         self._connection = connect(threads or len(os.sched_getaffinity(0)))
 
     def run(self, asked: Sequence[tuple[Query, LakeFiles]]) -> list[Answer]:
@@ -42,7 +42,7 @@ class LocalEngine:
 
 
 def connect(threads: int) -> "DuckDBPyConnection":
-    """A connection to a database in memory. Raises EngineError without DuckDB."""
+    """A connection to an in-memory database. Raises EngineError if DuckDB is missing."""
     try:
         import duckdb
     except ImportError:
@@ -51,7 +51,7 @@ def connect(threads: int) -> "DuckDBPyConnection":
         "threads": threads,
         "memory_limit": MEMORY,
         "preserve_insertion_order": False,
-        # The lake's files are not ours: nothing that they hold may load code.
+        # The lake's files are untrusted: nothing in them may load code.
         "autoinstall_known_extensions": False,
     }
     return duckdb.connect(":memory:", config=config)
@@ -60,8 +60,8 @@ def connect(threads: int) -> "DuckDBPyConnection":
 def select(
     connection: "DuckDBPyConnection", query: Query, files: LakeFiles
 ) -> tuple[list[pa.Table], tuple[tuple[str, str], ...]]:
-    """The query's parts for these files. Where some can't be read, the others are read without them. Raises LakeError,
-    NoData where it is the lake that can't be."""
+    """Run the query on some files. Unreadable files are skipped and reported. Raises LakeError or NoData if the lake
+    itself is unavailable."""
     import duckdb
 
     if not len(files):
@@ -83,7 +83,7 @@ def _select(connection: "DuckDBPyConnection", query: Query, files: LakeFiles) ->
         listed = ", ".join(_quoted(path) for path in files.paths)
         source = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
     else:
-        # DuckDB's own readers of object stores would have to be downloaded; Arrow's are here.
+        # DuckDB's own object-store readers would have to be downloaded; Arrow's are installed.
         system = files.lake.filesystem
         schemas = [pads.ParquetFileFormat().inspect(path, system) for path in files.paths]
         united = pa.unify_schemas(schemas, promote_options="permissive")
@@ -95,7 +95,7 @@ def _select(connection: "DuckDBPyConnection", query: Query, files: LakeFiles) ->
 
 
 def _column(query: Query, name: str, known: bool) -> str:
-    """A column with the type that the table has now; null in files of before it was added."""
+    """A column with the type that the table has now; null in files older than the column."""
     kind = _sql_type(query.table.schema.field(name).type)
     return f'TRY_CAST("{name}" AS {kind}) AS "{name}"' if known else f'NULL::{kind} AS "{name}"'
 
@@ -119,9 +119,9 @@ _SQL_TYPES = {
 
 
 def merge(connection: "DuckDBPyConnection", query: Query, parts: list[pa.Table], order: str = "") -> pa.Table:
-    """One part of several, in an order if it is the last."""
+    """Merge several parts into one, ordered if it is the last step."""
     if not parts:
-        # The columns of an answer without rows.
+        # For an answer without rows, an empty table provides the columns.
         empty = query.table.schema.empty_table().select(list(query.columns))
         connection.register("nothing", empty)
         columns = ", ".join(_column(query, name, True) for name in query.columns)
@@ -131,7 +131,7 @@ def merge(connection: "DuckDBPyConnection", query: Query, parts: list[pa.Table],
 
 
 def ordered(connection: "DuckDBPyConnection", query: Query, merged: list[pa.Table]) -> pa.Table:
-    """The answer: merged parts that have no node in common, in the query's order."""
+    """The answer: merged parts with disjoint nodes, in the query's order."""
     connection.register("gathered", pa.concat_tables(merged, promote_options="permissive"))
     return _arrow(connection, f"SELECT * FROM gathered {query.order}")
 

@@ -1,7 +1,7 @@
-"""DuckDB on a Ray cluster: each task runs a query on some of the files with one core, and splits what it finds by
-node; other tasks merge the parts of some of the nodes. Only the order is made here.
+"""DuckDB on a Ray cluster: each task runs a query on some of the files with one core and splits its rows by node;
+other tasks merge the parts of some of the nodes. Only the final ordering happens here.
 
-Tasks of a worker that dies are run again by Ray. The workers need exhume[fleet] and the same view of the lake.
+Ray retries the tasks of a worker that dies. The workers need exhume[fleet] and the same view of the lake.
 """
 
 import socket
@@ -18,10 +18,10 @@ from exhume.fleet.engines.local import connect, merge, ordered, select
 from exhume.fleet.queries import Query
 from exhume.model.errors import ExhumeError
 
-# A task is worth its start from so many bytes of summaries on, and there are so many for each core: a slow one holds up
-# less. Of what is heavier there is one for each core: its parts have most rows in common, and have to be merged.
+# A task is worth its startup from LEAST_BYTES of summaries on, and there are several per core, so that a slow one
+# delays less. Heavier queries have one task per core: their parts have most rows in common, and have to be merged.
 LEAST_BYTES, TASKS_PER_CORE = 16 << 20, 4
-# Merges: as many as there are cores, up to so many; each is handed a part of every task's rows.
+# Merge tasks: as many as cores, up to this many; each gets a part of every task's rows.
 MOST_MERGES = 32
 RETRIES = 4
 _PATIENCE_S = 5.0
@@ -30,8 +30,8 @@ _MISSING = "--engine ray needs Ray: pip install 'exhume[ray]'"
 
 
 def run_part(query: Query, files: LakeFiles, merges: int) -> list[Any]:
-    """A task: the files that can't be read, then the query's rows of the others for each of the merges; merged already
-    where it is the only part (0)."""
+    """A task: returns the files that can't be read, then the query's rows of the others, one table per merge task;
+    with 0, the only part, already merged."""
     connection = connect(1)
     try:
         parts, unread = select(connection, query, files)
@@ -42,7 +42,7 @@ def run_part(query: Query, files: LakeFiles, merges: int) -> list[Any]:
 
 
 def run_merge(query: Query, *parts: pa.Table) -> pa.Table:
-    """A task: the parts of some nodes as one."""
+    """A task: merge the parts of some nodes into one."""
     connection = connect(1)
     try:
         return merge(connection, query, list(parts))
@@ -51,30 +51,30 @@ def run_merge(query: Query, *parts: pa.Table) -> pa.Table:
 
 
 def split(rows: pa.Table, parts: int) -> list[pa.Table]:
-    """The rows in so many tables, all of a node in the same one, wherever they are split."""
+    """Split rows into tables by node, such that every call puts a node's rows into the same table."""
     if parts == 1:
         return [rows]
     nodes = rows["node"].combine_chunks().dictionary_encode()
     names = [zlib.crc32(str(name).encode()) % parts for name in nodes.dictionary.to_pylist()]
-    # Rows without a node are one's, too.
+    # Rows without a node must stay together too.
     place = np.array([*names, 0])[nodes.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)]
     return [rows.filter(pa.array(place == each)) for each in range(parts)]
 
 
 class _Pending(NamedTuple):
-    """What will become an answer: unread files of each part, and merged rows."""
+    """The futures of an answer: unread files of each part, and merged rows."""
 
     unread: list[Any]
     merged: list[Any]
 
 
 class RayEngine:
-    """A cluster at an address (`auto`: the one of this machine), or one of its own on this machine (`local`)."""
+    """A cluster at an address (`auto`: the one on this machine), or a new one on this machine (`local`)."""
 
     name = "ray"
 
     def __init__(self, address: str = "auto", cores: int | None = None) -> None:
-        """Raises EngineError."""
+        """Connect to the cluster. Raises EngineError."""
         try:
             import ray
         except ImportError:
@@ -95,7 +95,7 @@ class RayEngine:
         self._merge = ray.remote(num_cpus=1, max_retries=RETRIES)(run_merge)
 
     def run(self, asked: Sequence[tuple[Query, LakeFiles]]) -> list[Answer]:
-        """All parts of all questions are tasks at once. Raises EngineError where the cluster fails for good."""
+        """Run all parts of all queries as concurrent tasks. Raises EngineError if the cluster fails permanently."""
         pending = self._start(asked)
         try:
             return [
@@ -108,7 +108,7 @@ class RayEngine:
         except self._ray.exceptions.RayError as error:
             cause = getattr(error, "cause", None)
             if isinstance(cause, ExhumeError):
-                # What a task says about the lake.
+                # An error of the lake, raised in a task.
                 raise cause from None
             reason = " ".join(str(error).split())[:_REASON]
             raise EngineError(f"Ray failed: {reason}; see ray status, or use --engine local") from None
@@ -121,7 +121,7 @@ class RayEngine:
             for query, files in asked
         ]
         tasks = [(place, part) for place, several in enumerate(parts) for part in several]
-        # The longest first: what ends last is short.
+        # Longest first, so that the tasks that finish last are short.
         tasks.sort(key=lambda each: -sum(each[1].sizes) * asked[each[0]][0].weight)
         found: list[list[list[Any]]] = [[] for _ in asked]
         for place, part in tasks:
@@ -145,9 +145,9 @@ class RayEngine:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself tries for minutes where nothing listens. Raises EngineError."""
+    """Fail early: Ray itself retries for minutes if nothing listens. Raises EngineError."""
     host, colon, port = address.rpartition(":")
-    # Other forms (auto, local, ray://HOST:PORT) fail by themselves.
+    # Other forms (auto, local, ray://HOST:PORT) fail quickly by themselves.
     if not colon or "/" in host or not port.isdigit():
         return
     try:
@@ -160,7 +160,7 @@ def _check_reachable(address: str) -> None:
 
 
 def shares(files: LakeFiles, most: int, least: float = LEAST_BYTES) -> Iterator[LakeFiles]:
-    """The files in at most so many parts of about the same size, none too small to be worth a task."""
+    """Split files into at most `most` parts of similar size, none too small to be worth a task."""
     each = max(least, sum(files.sizes) / max(1, most))
     begin, held = 0, 0
     for end, size in enumerate(files.sizes, 1):
