@@ -1,1 +1,1 @@
-"""The Kubernetes API: node conditions, events and taints about what the recorder marked."""
+"""The Kubernetes API: node conditions, events and taints for the incidents that the recorder marked."""

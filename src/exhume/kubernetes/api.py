@@ -1,6 +1,6 @@
-"""The child that talks to the Kubernetes API: a job as JSON on standard input, what came of it on standard output.
+"""The child process that talks to the Kubernetes API: it reads a job as JSON on stdin and writes the result to stdout.
 
-Only this process loads the client, which takes 20 MB and 0.2 s: it is started when there is something to report.
+Only this process loads the client, which takes 20 MB and 0.2 s. It is started when there is something to report.
 """
 
 import json
@@ -27,13 +27,13 @@ from exhume.kubernetes.taint import TAINT_KEY, ZONE_LABEL, may_have_taint, taint
 from exhume.model.clock import NANOS
 
 TIMEOUT_S = 5.0
-# All requests of a job together, also where a server sends a byte now and then.
+# Limit for all requests of a job together, which also covers a server that trickles bytes.
 ALARM_S = 25
 ATTEMPTS = 3
 COMPONENT = "exhume"
 FORBIDDEN, NOT_FOUND, CONFLICT, TOO_MANY = 403, 404, 409, 429
 DENIED = (401, FORBIDDEN)
-# A denial ends when a person changes the rights: no need to ask often.
+# A denial lasts until a person changes the permissions, so there is no need to retry often.
 DENIED_RETRY_S = 300.0
 
 
@@ -49,8 +49,8 @@ class Problem:
 
 @dataclass(slots=True)
 class JobResult:
-    """What came of a job, and the conditions as the API has them now. `pods` are new ones, with
-    `pods_left` for the next job; `labels` are None where they were not read."""
+    """The result of a job, and the conditions as the API has them now. `pods` are newly found ones, `pods_left` is the
+    number left for the next job; `labels` are None if they were not read."""
 
     problems: list[Problem] = field(default_factory=list)
     conditions: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -63,14 +63,14 @@ class JobResult:
 
 
 class Reporter:
-    """Brings the node's conditions, events and taint to what a job says."""
+    """Applies a job to the API: the node's conditions, events and taint."""
 
     def __init__(self, client: "Client", node: str) -> None:
         self._client, self._name = client, node
         self.result = JobResult()
 
     def run(self, job: Mapping[str, Any]) -> JobResult:
-        """Do the parts of a job; one that fails doesn't keep the others from being tried, unless the API is away."""
+        """Run all parts of a job; a failed part does not prevent the others, unless the API is unreachable."""
         parts: list[tuple[str, Callable[[], None]]] = [
             ("conditions", lambda: self._conditions(job["conditions"])),
             ("events", lambda: self._events(job["events"])),
@@ -83,7 +83,7 @@ class Reporter:
         return self.result
 
     def _attempt(self, part: str, action: Callable[[], None]) -> bool:
-        """Run a part; whether the API can be reached."""
+        """Run a part, with retries on conflict; returns whether the API is reachable."""
         for attempt in range(ATTEMPTS):
             try:
                 action()
@@ -100,7 +100,7 @@ class Reporter:
                 text = f"the Kubernetes API can't be reached: {str(error) or type(error).__name__}"
                 self.result.problems.append(Problem(part, text, retry=True))
                 return False
-            # An answer that is no answer of the API (a proxy's page); lightkube expects a Content-Type in errors.
+            # The response is not from the API (a proxy's error page); lightkube expects a Content-Type in errors.
             except (msgspec.MsgspecError, ValueError, KeyError, TypeError) as error:
                 text = f"what answers is not the Kubernetes API: {type(error).__name__}"
                 self.result.problems.append(Problem(part, text, retry=True))
@@ -123,7 +123,8 @@ class Reporter:
             self.result.problems.append(Problem(part, f"the API answered {code}: {message[:200]}", retry, after))
 
     def _conditions(self, wanted: Mapping[str, Mapping[str, Any] | None]) -> None:
-        """Patch the conditions. What is not known here yet stays as it is where it is set, and is cleared where not."""
+        """Patch the conditions. A condition whose state is not known here is kept if the API has it set, and cleared
+        otherwise."""
         node = self._client.get(Node, self._name)
         self.result.labels = labels_of(node)
         there = {each.type: each for each in (node.status.conditions if node.status else None) or ()}
@@ -152,7 +153,8 @@ class Reporter:
                     "lastTransitionTime": _stamp(moved),
                 }
             )
-        # Conditions are merged by their type (k8s.io/api/core/v1, NodeStatus: patchMergeKey=type): the kubelet's stay.
+        # A strategic merge by type (k8s.io/api/core/v1, NodeStatus: patchMergeKey=type) leaves the kubelet's conditions
+        # alone.
         self._client.patch(Node.Status, self._name, {"status": {"conditions": patch}}, patch_type=PatchType.STRATEGIC)
 
     def _events(self, specs: list[Mapping[str, Any]]) -> None:
@@ -162,7 +164,8 @@ class Reporter:
                 self.result.events_done.append(spec["name"])
 
     def _event(self, spec: Mapping[str, Any]) -> None:
-        """Create an event, or count it again where it exists. core/v1, which every server has and every tool shows."""
+        """Create an event, or increase its count if it exists. Uses core/v1, which every server has and every tool
+        shows."""
         at, namespace = _moment(spec["at"]), spec["namespace"]
         target = ObjectReference(kind=spec["kind"], name=spec["object_name"], uid=spec["uid"], apiVersion="v1")
         if spec["kind"] != "Node":
@@ -183,7 +186,7 @@ class Reporter:
         try:
             self._client.create(event, namespace=namespace)
         except ApiError as error:
-            # The namespace may be about to go, and the pod with it.
+            # The namespace may be terminating, along with the pod.
             if error.status.code == NOT_FOUND and spec["kind"] != "Node":
                 return
             if error.status.code != CONFLICT:
@@ -210,7 +213,7 @@ class Reporter:
             return
         added = {"key": TAINT_KEY, "effect": wanted["effect"], "value": "true", "timeAdded": _stamp(datetime.now(UTC))}
         self._set_taints(node, [*taints, added])
-        # Two nodes may have looked at the same time: both look again, and the later one takes it back.
+        # Two nodes may have checked at the same time: both check again, and the later one removes its taint.
         node = self._client.get(Node, self._name)
         if not self._has_room(node, wanted["share"], joins=False):
             self._set_taints(
@@ -227,7 +230,7 @@ class Reporter:
             self.result.pods_left = reader.read(frozenset(wanted["known"]))
             self.result.names_done = True
         finally:
-            # What was found before a fault is of use.
+            # What was found before an error is still useful.
             self.result.pods = reader.found
 
     def _has_room(self, node: Node, share: float, *, joins: bool) -> bool:
@@ -243,7 +246,8 @@ class Reporter:
         return may_have_taint(self._name, tainted, len(nodes), share)
 
     def _set_taints(self, node: Node, taints: list[Any]) -> None:
-        """The list is replaced as a whole, so the version that was read has to be the newest: else 409, and again."""
+        """Replace the node's taints. The list is replaced as a whole, so the version that was read must be current:
+        otherwise the API answers 409, and the part is retried."""
         version = node.metadata.resourceVersion if node.metadata else None
         body = {"metadata": {"resourceVersion": version}, "spec": {"taints": msgspec.to_builtins(taints)}}
         self._client.patch(Node, self._name, body, patch_type=PatchType.MERGE)

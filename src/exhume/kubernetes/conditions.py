@@ -1,7 +1,7 @@
-"""The node's conditions: when each is set, how long it holds, and when it clears. Values only, no requests.
+"""The node's conditions: when each is set, how long it holds, and when it clears. Pure state, no requests.
 
-A condition is set by an incident, holds while what it is about can still be seen in the rows of each tick, and clears
-by itself when that has been quiet for a while. One that an earlier recorder set is taken over, and clears the same way.
+A condition is set by an incident, holds while its symptom is visible in the rows of each tick, and clears by itself
+after a quiet period. A condition set by an earlier recorder is adopted, and clears in the same way.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,26 +14,26 @@ from exhume.model.finding import Scope, Severity, Verdict
 from exhume.model.tables import DYING_CGROUPS, KERNEL_STATES, Columns, is_held
 from exhume.notify.report import UNEXPLAINED, Mark, Report
 
-# The same as of an incident's mark (exhume.collect.incidents): such a core still starves what is on it.
+# The same threshold as for an incident's mark (exhume.collect.incidents): such a core still starves its tasks.
 _WAITED_NS = NANOS // 2
-# A leak holds while at least this many of the cgroups that it was marked for are still dying.
+# A leak holds while at least this share of the cgroups it was marked for is still dying.
 _STILL_SHARE = 0.5
 _LEAST_DYING = 200
-# kubectl shows conditions in a table; the API takes 32 KiB.
+# kubectl shows conditions in a table, so keep them short; the API accepts 32 KiB.
 MAX_MESSAGE = 512
 LEAK_CAUSES = frozenset({"zombie-memcgs", "cgroup-excess"})
 NIC_TRIGGERS = "nic-"
 
 
 class ConditionType(StrEnum):
-    """The conditions of a node, in the cluster's spelling."""
+    """The conditions of a node, in Kubernetes spelling."""
 
     CPU_STARVED = "CPUStarved"
     CGROUP_LEAK = "CgroupLeak"
     NIC_RESET = "NICReset"
 
 
-# Reason and message while nothing is wrong.
+# Reason and message of a condition that is not set.
 QUIET = {
     ConditionType.CPU_STARVED: ("NoStarvation", "no core was starved lately"),
     ConditionType.CGROUP_LEAK: ("NoLeak", "dying cgroups did not pile up lately"),
@@ -43,8 +43,8 @@ QUIET = {
 
 @dataclass(slots=True)
 class Condition:
-    """The state of one condition. `since` is its last transition (wall nanoseconds), `seen` the last time that what it
-    is about was there (monotonic nanoseconds)."""
+    """The state of one condition. `since` is its last transition (wall nanoseconds), `seen` the last time its symptom
+    was observed (monotonic nanoseconds)."""
 
     status: bool
     reason: str
@@ -57,13 +57,13 @@ class Condition:
 
 
 def reason_of(cause: str) -> str:
-    """The id of a cause as the API's reasons are written: zombie-memcgs is ZombieMemcgs."""
+    """The id of a cause in the API's spelling of reasons: zombie-memcgs becomes ZombieMemcgs."""
     return "".join(part[:1].upper() + part[1:] for part in cause.split("-"))
 
 
 @dataclass(slots=True)
 class Conditions:
-    """All conditions of this node. One that is not known yet (None) is left as the API has it until it was read."""
+    """All conditions of this node. A condition that is unknown (None) is left as the API has it until it was read."""
 
     quiet_ns: int
     states: dict[ConditionType, Condition | None] = field(default_factory=lambda: dict.fromkeys(ConditionType))
@@ -71,7 +71,7 @@ class Conditions:
     _leak_floor: int = _LEAST_DYING
 
     def adopt(self, found: Mapping[str, Any], now: int) -> None:
-        """Take over what the API had for conditions that are not known yet."""
+        """Adopt the API's state of conditions that are still unknown."""
         for type_, state in self.states.items():
             there = found.get(type_)
             if state is None and there is not None:
@@ -80,7 +80,7 @@ class Conditions:
                 )
 
     def mark(self, mark: Mark, now: int) -> bool:
-        """Take in a mark, before its diagnosis: what the kernel logged or counted needs none."""
+        """Apply a mark before its diagnosis: what the kernel logged or counted needs none."""
         if mark.trigger.startswith(NIC_TRIGGERS):
             device = f" of {mark.device}" if mark.device else ""
             return self._raise(
@@ -92,7 +92,7 @@ class Conditions:
         return False
 
     def report(self, report: Report, now: int) -> bool:
-        """Take in a diagnosis; whether a condition changed."""
+        """Apply a diagnosis; returns whether a condition changed."""
         changed = False
         starved = [
             each
@@ -115,7 +115,7 @@ class Conditions:
         return changed
 
     def observe(self, rows: Mapping[str, Sequence[Columns]], now: int) -> None:
-        """See in the rows of a tick which conditions still hold."""
+        """Refresh the conditions that still hold according to the rows of a tick."""
         for columns in rows.get("cgroups", ()):
             hierarchies = columns.get("hierarchy", ())
             for hierarchy, parent, dying in zip(hierarchies, columns["parent"], columns["dying"], strict=True):
@@ -128,7 +128,7 @@ class Conditions:
             starved.seen = now
 
     def expire(self, now: int, wall: int) -> bool:
-        """Clear what has been quiet for long enough; whether a condition changed."""
+        """Clear conditions that have been quiet for long enough; returns whether one changed."""
         changed = False
         for type_, state in self.states.items():
             if state is not None and state.status and now - state.seen >= self.quiet_ns:
@@ -137,7 +137,7 @@ class Conditions:
         return changed
 
     def _raise(self, type_: ConditionType, cause: str, message: str, mark: Mark, now: int) -> bool:
-        """Set a condition. While it holds, another cause or sentence is a change too."""
+        """Set a condition. While it holds, a different cause or message counts as a change too."""
         old, reason = self.states[type_], reason_of(cause)
         text = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 3]}..."
         if old is not None and old.status:
@@ -150,7 +150,7 @@ class Conditions:
 
 
 def _hot_core(rows: Mapping[str, Sequence[Columns]]) -> bool:
-    # Not for the process that talks to the API, which only needs the names: 0.1 s of CPU.
+    # Imported late: the process that talks to the API needs only the names, and numpy costs it 0.1 s of CPU.
     import numpy as np
 
     def taken(columns: Columns, *states: str) -> Any:

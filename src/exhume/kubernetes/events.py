@@ -1,4 +1,4 @@
-"""Events of the API about an incident: on the node, on pods that waited for a core, and on the one to blame."""
+"""Kubernetes events about an incident: on the node, on pods that waited for a core, and on the culprit."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -10,19 +10,19 @@ from exhume.model.clock import NANOS
 from exhume.model.finding import EntityKind
 from exhume.notify.report import Report
 
-# The API takes 1,024 characters (pkg/apis/core/validation/events.go, NoteLengthLimit).
+# The API accepts 1,024 characters (pkg/apis/core/validation/events.go, NoteLengthLimit).
 MAX_MESSAGE = 1000
-# Pods that waited for less did not notice; the worst few are named.
+# Pods that waited for less were hardly affected; only the worst few are named.
 VICTIM_S, VICTIMS = 1.0, 3
-# Repeated events within this time are one with a count: an hour is how long a server keeps them by default.
+# Repeated events within this time are combined into one with a count: servers keep events for an hour by default.
 SERIES_NS = 3600 * NANOS
-# Cluster-scoped objects have their events here, as the kubelet's are.
+# Events of cluster-scoped objects go here, as the kubelet's do.
 NODE_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class EventSpec:
-    """An event to create, or to count again where it exists. `name` is the same for the same cause, object and hour."""
+    """An event to create, or to count again if it exists. `name` is the same for the same cause, object and hour."""
 
     name: str
     kind: str
@@ -38,8 +38,8 @@ class EventSpec:
 
 
 def events_of(report: Report) -> list[EventSpec]:
-    """The events of a report. The kubelet's events about a node have its name for a uid: `kubectl describe node` looks
-    for that."""
+    """The events of a report. In the kubelet's events about a node the uid is the node's name, and `kubectl describe
+    node` looks for that."""
     text = f"{report.summary} [{report.cause}, {report.severity}, {report.confidence:.0%} sure]"
     node, reason = _Object("Node", NODE_NAMESPACE, report.node, report.node), reason_of(report.cause)
     found = [_event(report, node, reason, text)]
@@ -51,7 +51,7 @@ def events_of(report: Report) -> list[EventSpec]:
 
 
 class _Object(NamedTuple):
-    """What an event is about."""
+    """The object that an event is about."""
 
     kind: str
     namespace: str
@@ -67,7 +67,7 @@ def _event(report: Report, target: _Object, reason: str, message: str) -> EventS
 
 
 def _victims(report: Report) -> Iterator[tuple[_Object, float]]:
-    """The pods that waited longest, with the seconds."""
+    """The pods that waited longest, with their waiting time in seconds."""
     waiting = (report.diagnosis.get("accounting") or {}).get("waiting") or {}
     rows = [row for row in waiting.get("by_owner", ()) if row["kind"] == EntityKind.POD and row["seconds"] >= VICTIM_S]
     for row in sorted(rows, key=lambda row: -float(row["seconds"]))[:VICTIMS]:

@@ -1,8 +1,7 @@
-"""What the API knows of this node and its pods: labels of the node, and what keeps each pod alive.
+"""What the API knows of this node and its pods: the node's labels, and the workload that owns each pod.
 
-Runs in the child process. Of a pod's owners the topmost is taken: a ReplicaSet belongs to a Deployment, a Job may
-belong to a CronJob, a RayCluster to a RayService. Only kinds that are known to be in between are read: others are the
-top.
+Runs in the child process. The topmost owner of a pod is used: a ReplicaSet belongs to a Deployment, a Job may belong
+to a CronJob, a RayCluster to a RayService. Only kinds known to be intermediate are read; all others count as topmost.
 """
 
 import time
@@ -18,21 +17,22 @@ from lightkube.resources.core_v1 import Node, Pod
 from exhume.collect.containers.owner import Workload, WorkloadKind, reference_of, workload_of
 from exhume.collect.sources.pod_owners import PodOwner
 
-# Of owners, in one job: a node has a hundred pods, of fewer owners. The rest is for the next job.
+# Owners read per job: a node has a hundred pods with fewer owners. The rest is left for the next job.
 MOST_READS = 64
 PODS_AT_A_TIME = 100
-# A slow API: the rest is for the next job too.
+# With a slow API, the rest is left for the next job too.
 PATIENCE_S = 8.0
-# Kinds that belong to others, and what their objects are called in paths.
+# Intermediate kinds, and their resource names in API paths.
 _IN_BETWEEN = {("apps", "ReplicaSet"): "replicasets", ("batch", "Job"): "jobs", ("ray.io", "RayCluster"): "rayclusters"}
-# Deeper than any: RayService, RayCluster, pod.
+# No chain is deeper: RayService, RayCluster, pod.
 _MOST_LEVELS = 4
-# The same answer for each pod of an owner: it may not be read, or is gone by now.
+# The owner may not be read or no longer exists; the answer is the same for all of its pods.
 _HIDDEN = (401, 403, 404)
-# A static pod is in the API as a copy, whose uid is its own; the pod's cgroup has this one
+# The API's copy of a static pod (mirror pod) has a uid of its own; the pod's cgroup has the one in this annotation
 # (pkg/kubelet/types/pod_update.go, ConfigMirrorAnnotationKey).
 _MIRROR = "kubernetes.io/config.mirror"
-# What fleets are compared by, with the labels that clouds and installers use for it; the first that is there counts.
+# The attributes by which fleets are compared, with the labels that clouds and installers use; the first one present
+# wins.
 NODE_LABELS: Mapping[str, tuple[str, ...]] = {
     "zone": ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
     "region": ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
@@ -54,7 +54,8 @@ _MOST_LABEL = 200
 
 
 def labels_of(node: Node) -> dict[str, str]:
-    """The node's labels that say where it is and what it is made of; without a label for the image, its system."""
+    """The node's labels for its location and configuration; if no label names the image, the operating system is
+    used."""
     given = (node.metadata.labels if node.metadata else None) or {}
     found = {}
     for name, keys in NODE_LABELS.items():
@@ -68,7 +69,7 @@ def labels_of(node: Node) -> dict[str, str]:
 
 
 class NameReader:
-    """Reads the owners of this node's pods; `found` grows meanwhile."""
+    """Reads the owners of this node's pods; `found` grows while it runs."""
 
     def __init__(self, client: Client, node: str) -> None:
         self._client, self._node = client, node
@@ -77,7 +78,7 @@ class NameReader:
         self.found: list[PodOwner] = []
 
     def read(self, known: frozenset[str]) -> int:
-        """Find the owners of the pods that are not known; returns how many are left. Raises what the client does."""
+        """Find the owners of unknown pods; returns how many are left. Raises the client's exceptions."""
         left, deadline = 0, time.monotonic() + PATIENCE_S
         pods = self._client.list(Pod, namespace="*", fields={"spec.nodeName": self._node}, chunk_size=PODS_AT_A_TIME)
         for pod in pods:
@@ -95,7 +96,7 @@ class NameReader:
         return left
 
     def _owner(self, pod: str, metadata: Any) -> str:
-        """The topmost owner; by the pod's labels where that in between can't be read."""
+        """The topmost owner; derived from the pod's labels if an intermediate owner can't be read."""
         namespace, _, name = pod.partition("/")
         if _MIRROR in (metadata.annotations or {}):
             return Workload(WorkloadKind.STATIC_POD, namespace, name).reference
@@ -112,7 +113,7 @@ class NameReader:
         return reference_of(owner.apiVersion, owner.kind, owner.name)
 
     def _owner_of(self, namespace: str, owner: Any) -> Any | None:
-        """What an owner belongs to; None for the top, and where it can't be read."""
+        """The owner of an owner; None if it is topmost or can't be read."""
         resource = _resource(owner)
         if resource is None:
             return None
@@ -125,7 +126,7 @@ class NameReader:
                     raise ValueError(f"another object than {owner.kind} {owner.name}")
                 self._above[key] = _controller(metadata)
             except (ApiError, httpx2.HTTPStatusError) as error:
-                # Of a kind that the server does not know the answer is text.
+                # For a kind that the server does not know, the response is plain text.
                 code = error.status.code if isinstance(error, ApiError) else error.response.status_code
                 if code not in _HIDDEN:
                     raise
@@ -138,7 +139,7 @@ class NameReader:
 
 
 class _Hidden:
-    """Stands for an owner that may not be read, or is gone."""
+    """Marks an owner that may not be read or no longer exists."""
 
 
 def _key(namespace: str, owner: Any) -> tuple[str, ...]:
@@ -146,14 +147,14 @@ def _key(namespace: str, owner: Any) -> tuple[str, ...]:
 
 
 def _controller(metadata: Any) -> Any | None:
-    """The one of an object's owners that looks after it."""
+    """The controlling owner of an object."""
     owners = (metadata.ownerReferences if metadata else None) or ()
     return next((each for each in owners if each.controller), None)
 
 
 def _resource(owner: Any) -> Any | None:
-    """How to read an owner that may belong to another; None for one that is the top, as far as we know."""
+    """The resource type for reading an intermediate owner; None for an owner that counts as topmost."""
     group, _, version = owner.apiVersion.rpartition("/")
     plural = _IN_BETWEEN.get((group, owner.kind))
-    # Without a type: nothing but its metadata matters.
+    # A generic resource is enough: only its metadata matters.
     return create_namespaced_resource(group, version, owner.kind, plural) if plural is not None else None

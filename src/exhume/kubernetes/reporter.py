@@ -1,5 +1,5 @@
-"""The recorder's side of the Kubernetes API: keeps the newest state, and starts a child when that has changed, or when
-pods turn up whose owners are not known."""
+"""The recorder's side of the Kubernetes API: keeps the newest state, and starts a child process when the state has
+changed or pods with unknown owners appear."""
 
 import json
 import logging
@@ -24,18 +24,18 @@ _log = logging.getLogger(__name__)
 
 CHILD_TIMEOUT_S = 30.0
 LONGEST_WAIT_S = 120.0
-# Shows that the recorder lives, and brings the conditions back to a node that was registered again.
+# Shows that the recorder is alive, and restores the conditions of a node that was registered again.
 HEARTBEAT_NS = 1800 * NANOS
 MAX_EVENTS = 32
-# A child costs a third of a second of CPU: pods that come together are asked for together, and after some children
-# only one in ten minutes is started for names alone.
+# A child costs a third of a second of CPU. Pods that appear together are requested together, and after NAMES_BURST
+# children only one in ten minutes is started for names alone.
 NAMES_WAIT_NS, NAMES_EVERY_NS, NAMES_BURST = 10 * NANOS, 600 * NANOS, 3
-# Pods that the API did not list: gone by then, or another cluster's.
+# Pods that the API did not list: already gone, or in another cluster.
 MAX_UNLISTED = 1024
 
 
 class NamesPace:
-    """When the API is asked for names: soon after a new pod, within a rate. Times are monotonic nanoseconds."""
+    """Token bucket for requesting names soon after a new pod appears. Times are monotonic nanoseconds."""
 
     def __init__(self) -> None:
         self._tokens = float(NAMES_BURST)
@@ -43,7 +43,7 @@ class NamesPace:
         self._since: int | None = None
 
     def due(self, wanted: bool, now: int) -> bool:
-        """Whether to ask now, for what has been wanted for a while."""
+        """Whether to send a request now, after names have been wanted for a while."""
         self._tokens = min(float(NAMES_BURST), self._tokens + (now - self._filled) / NAMES_EVERY_NS)
         self._filled = now
         if not wanted:
@@ -57,8 +57,8 @@ class NamesPace:
 
 
 class KubernetesReporter:
-    """An observer of ticks and a sink of reports. Only the newest state of the conditions is sent; events wait for an
-    API that is away, the oldest go first."""
+    """An observer of ticks and a sink of reports. Only the newest state of the conditions is sent. While the API is
+    unreachable events are queued, and the oldest are dropped first."""
 
     name = "kubernetes"
     limited = False
@@ -69,7 +69,7 @@ class KubernetesReporter:
         self._node, self._policy = node, policy
         self.conditions = Conditions(quiet_ns)
         self._taint = TaintState(policy) if policy else None
-        # A taint from before counts as unknown until the node was read.
+        # The taint of an earlier recorder is unknown until the node was read.
         self._taint_known = False
         self._events: deque[EventSpec] = deque(maxlen=MAX_EVENTS)
         self._lock = threading.Lock()
@@ -77,7 +77,7 @@ class KubernetesReporter:
         self._beat: int | None = None
         self._now = 0
         self._noted: set[str] = set()
-        # Filled in the thread of the outbox, recorded in the recorder's.
+        # Filled in the outbox thread, recorded in the recorder's thread.
         self.pod_owners = PodOwners()
         self.on_labels: Callable[[Mapping[str, str]], None] = lambda labels: None
         self._labels: dict[str, str] | None = None
@@ -102,7 +102,7 @@ class KubernetesReporter:
         self._cancel.set()
 
     def observe(self, tick: Tick, rows: Mapping[str, Sequence[Columns]], losses: Sequence[Losses]) -> None:
-        """See what the rows of a tick say about the conditions."""
+        """Update the conditions from the rows of a tick."""
         with self._lock:
             changed = self._beat is None or tick.end - self._beat >= HEARTBEAT_NS
             if changed:
@@ -127,14 +127,14 @@ class KubernetesReporter:
             self.outbox.put(None)
 
     def deliver(self, report: Report) -> None:
-        """Take in a diagnosis. Each incident is an event; repeated ones are counted by the API."""
+        """Accept a diagnosis. Each incident becomes an event; the API counts repeated ones."""
         with self._lock:
             self.conditions.report(report, self._now)
             self._events += events_of(report)
         self.outbox.put(None)
 
     def _take_pods(self, rows: Mapping[str, Sequence[Columns]]) -> None:
-        """Find the pods of processes and containers that the API was not asked for yet."""
+        """Collect the pods of processes and containers that were not requested from the API yet."""
         tables = (columns for table in ("processes", "events") for columns in rows.get(table, ()))
         pods = {pod for columns in tables for pod in columns.get("pod") or () if pod}
         if pods or self._new_pods:
@@ -188,7 +188,7 @@ class KubernetesReporter:
         return self._take(result)
 
     def _take(self, result: Mapping[str, Any]) -> Delivery:
-        """Take in what the child did."""
+        """Apply the child's result."""
         done, now = set(result["events_done"]), self._now
         problems = result["problems"]
         retried = [each for each in problems if each["retry"]]
@@ -207,7 +207,7 @@ class KubernetesReporter:
                 self._labels = dict(result["labels"])
             self.pod_owners.learn(PodOwner(*each) for each in result["pods"])
             self._pods_left = result["pods_left"]
-            # What is denied is asked for again with the heartbeat.
+            # A denied request is retried with the next heartbeat.
             self._names_done |= result["names_done"] or "names" in dropped
         for each in problems:
             if not each["retry"] and each["text"] not in self._noted and len(self._noted) < MAX_EVENTS:

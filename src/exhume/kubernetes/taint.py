@@ -1,4 +1,5 @@
-"""The policy of the taint: off by default, bounded to a share of the nodes of a zone, slow to come and to go."""
+"""The taint policy: off by default, limited to a share of the nodes of a zone, with delays before adding and
+removing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,8 +12,8 @@ EFFECTS = ("PreferNoSchedule", "NoSchedule", "NoExecute")
 
 @dataclass(frozen=True, slots=True)
 class TaintPolicy:
-    """When a node gets the taint: after its condition CPUStarved has held for `after_ns`, if then no more than `share`
-    of the nodes of its zone have it. It goes `keep_ns` after the condition cleared."""
+    """When a node is tainted: after its condition CPUStarved has held for `after_ns`, if at that time no more than
+    `share` of the nodes of its zone are tainted. The taint is removed `keep_ns` after the condition cleared."""
 
     effect: str
     share: float
@@ -21,7 +22,7 @@ class TaintPolicy:
 
 
 class TaintState:
-    """Whether this node wants the taint. Times are monotonic nanoseconds."""
+    """Whether this node should have the taint. Times are monotonic nanoseconds."""
 
     def __init__(self, policy: TaintPolicy) -> None:
         self._policy = policy
@@ -30,7 +31,7 @@ class TaintState:
         self.wanted = False
 
     def observe(self, starved: bool, now: int) -> bool:
-        """Take in the condition; whether what is wanted changed."""
+        """Apply the state of the condition; returns whether the wanted taint changed."""
         before = self.wanted
         if starved:
             self._clear_since = None
@@ -43,20 +44,20 @@ class TaintState:
         return self.wanted != before
 
     def adopt(self, now: int) -> None:
-        """The node has the taint from before: it goes as one of this recorder does."""
+        """Adopt a taint that the node already has: it is removed like one of this recorder's own."""
         if not self.wanted:
             self.wanted, self._clear_since = True, now
 
 
 def may_have_taint(node: str, zone: Iterable[tuple[str, str]], nodes: int, share: float) -> bool:
-    """Whether a node may have the taint. `zone` are the nodes of its zone that have or want it, with the time it was
-    added: the oldest keep it, so of two nodes that taint themselves at once one takes it back."""
+    """Whether a node may have the taint. `zone` has the nodes of its zone that have or want it, each with the time it
+    was added: the oldest keep it, so of two nodes that taint themselves at the same time one removes it again."""
     room = int(nodes * share)
     return node in [name for _, name in sorted((added, name) for name, added in zone)][:room]
 
 
 def taint_added(taints: Iterable[Any]) -> str | None:
-    """When our taint was added (RFC 3339; empty where it doesn't say); None where it isn't there."""
+    """When our taint was added (RFC 3339, empty if not recorded); None if the node does not have it."""
     for taint in taints:
         if taint.key == TAINT_KEY:
             return str(taint.timeAdded or "")
