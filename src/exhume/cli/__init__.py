@@ -1,1 +1,1 @@
-"""The command line: main, arguments and exit codes; commands/ has one file per command."""
+"""The command line: main, argument parsing and exit codes; commands/ has one file per command."""

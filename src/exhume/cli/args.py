@@ -1,6 +1,6 @@
 """The argument parser, and options that several commands share.
 
-argparse, because the recorder keeps its parser in memory: typer costs 15 MB, and every command 0.1 s.
+Uses argparse, because the recorder keeps its parser in memory: typer costs 15 MB, and 0.1 s for every command.
 """
 
 import argparse
@@ -51,8 +51,8 @@ MAX_WIDTH = 100
 
 
 class Parser(ArgumentParser):
-    """A parser whose errors are one sentence, which never completes abbreviated flags, and which every command has with
-    the common options."""
+    """A parser that reports errors in one sentence, never completes abbreviated flags, and gives every command the
+    common options."""
 
     def __init__(self, *, examples: Iterable[str] = (), **options: Any) -> None:
         options.setdefault("epilog", _epilog(examples))
@@ -60,7 +60,7 @@ class Parser(ArgumentParser):
         # `--for -5s` is a bad value, not an unknown flag.
         self._negative_number_matcher = re.compile(r"-\d")
         common = self.add_argument_group("common options")
-        # SUPPRESS: a flag before the command must not be reset by the command's own default.
+        # SUPPRESS, so that the command's own default does not reset a flag given before the command.
         add_setting(common, COLOR, default=argparse.SUPPRESS)
         for flags, level in ((("-v", "--verbose"), "info"), (("--debug",), "debug")):
             said = f"Log at level {level} [{LOG.variable}]."
@@ -69,7 +69,7 @@ class Parser(ArgumentParser):
             )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Report unknown arguments here, where the command's name is known, and not in the parser above it."""
+        """Report unknown arguments here, where the command's name is known, and not in the parent parser."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             hint = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
@@ -108,7 +108,7 @@ class _Formatter(argparse.HelpFormatter):
 
 
 def _wrapped_line(line: str, width: int) -> str:
-    """A line of a table or an example; what follows hangs below its second column."""
+    """A line of a table or an example; continuation lines are indented to its second column."""
     columns = re.match(r"( +\S+ {2,})", line)
     hang = len(columns[0]) if columns else len(line) - len(line.lstrip()) + 2
     return textwrap.fill(line, width, subsequent_indent=" " * hang, break_on_hyphens=False, break_long_words=False)
@@ -120,8 +120,8 @@ def _epilog(examples: Iterable[str]) -> str:
 
 
 def did_you_mean(given: str, known: Iterable[Any]) -> str:
-    """The end of a message about a word that is not known; empty where none is near."""
-    # Only for a typing error: the recorder never needs it.
+    """The end of a message about an unknown word, suggesting a similar one; empty if none is similar."""
+    # Imported only for a typing error: the recorder never needs it.
     import difflib
 
     found = difflib.get_close_matches(given, [str(each) for each in known], n=1)
@@ -129,8 +129,8 @@ def did_you_mean(given: str, known: Iterable[Any]) -> str:
 
 
 def option(parser: argparse._ActionsContainer, spec: str, text: str, **others: Any) -> None:
-    """Add an option. `spec` has its flags and the name of its value, as in `--output -o FILE`; without a value it is a
-    switch. The help ends in the default, where there is one."""
+    """Add an option. `spec` has its flags and the name of its value, as in `--output -o FILE`; without a value name it
+    is a switch. The help ends with the default, if there is one."""
     flags = spec.split()
     if flags[-1].startswith("-"):
         others["action"] = "store_true"
@@ -145,7 +145,7 @@ def option(parser: argparse._ActionsContainer, spec: str, text: str, **others: A
 def add_setting(
     parser: argparse._ActionsContainer, setting: Setting[Any], *short: str, default: str | None = None
 ) -> None:
-    """Add the flag of a setting; its name, variable, help and default come from the registry."""
+    """Add the flag of a setting; its name, environment variable, help and default come from the registry."""
     text, given = f"{setting.help} [{setting.variable}]", setting.text() if default is None else default
     added: dict[str, Any] = {"metavar": setting.metavar, "default": given}
     if setting.metavar:
@@ -156,7 +156,7 @@ def add_setting(
 
 
 def add_server_options(parser: argparse._ActionsContainer) -> None:
-    """Where a page is served, and who may open it."""
+    """Add the options that define where a page is served and who may open it."""
     add_setting(parser, settings.LISTEN)
     add_setting(parser, settings.TOKEN)
     parser.add_argument(
@@ -172,7 +172,7 @@ def add_server_options(parser: argparse._ActionsContainer) -> None:
 
 
 def value_of(options: Namespace, setting: Setting[T]) -> T:
-    """The value of a setting: the flag's, else the variable's, else the default."""
+    """The value of a setting: from the flag, else the environment variable, else the default."""
     given = getattr(options, setting.name, None)
     if given is None:
         return setting.from_environment()
@@ -180,18 +180,18 @@ def value_of(options: Namespace, setting: Setting[T]) -> T:
 
 
 def zone_of(options: Namespace) -> datetime.tzinfo | None:
-    """The zone in which times are read and shown; None is the local one."""
+    """The time zone in which times are parsed and displayed; None is the local one."""
     return datetime.UTC if value_of(options, UTC) else None
 
 
 def log_target(options: Namespace) -> LogTarget:
-    """Where to log, and what: -v and --debug change the level alone."""
+    """Where to log, and at which level: -v and --debug change only the level."""
     target = LOG.from_environment()
     return LogTarget(getattr(options, "log_level", target.level), target.file)
 
 
 def recorder_settings(options: Namespace) -> RecorderSettings:
-    """The settings of a recorder; those without a flag come from the environment."""
+    """The settings of a recorder; settings without a flag come from the environment."""
     return RecorderSettings(*(value_of(options, setting) for setting in RECORDER))
 
 
@@ -222,7 +222,7 @@ def add_json(parser: ArgumentParser) -> None:
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:
-    """A parser of whole numbers between two bounds."""
+    """A parser of integers between two bounds."""
 
     def read(text: str) -> int:
         if not text.isascii() or not text.isdigit() or len(text) > 18 or not least <= int(text) <= most:

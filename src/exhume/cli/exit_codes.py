@@ -1,4 +1,4 @@
-"""Exit codes of every command. docs/exit-codes.md says what they mean for each."""
+"""Exit codes of every command. docs/exit-codes.md lists what they mean for each."""
 
 OK = 0
 FINDINGS = 1

@@ -1,4 +1,4 @@
-"""Logging of the program: one handler on the root logger, to stderr or to a file."""
+"""Logging of the program: one handler on the root logger, writing to stderr or to a file."""
 
 import logging
 import sys
@@ -13,7 +13,7 @@ STDERR_FORMAT = "exhume: %(levelname)s: %(message)s"
 
 
 class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to stderr as it is now, or to a status that is redrawn on the same terminal."""
+    """Writes to the current stderr, or to a status that is redrawn on the same terminal."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -31,20 +31,20 @@ class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 class _BriefFormatter(logging.Formatter):
-    """Messages without tracebacks: a traceback per retry would bury the status on a terminal."""
+    """Formats messages without tracebacks: a traceback per retry would push the status off the terminal."""
 
     def formatException(self, ei: object) -> str:
         return ""
 
     def format(self, record: logging.LogRecord) -> str:
-        # The formatted traceback is cached in the record, for handlers that want it.
+        # Another handler that wants tracebacks may have cached one in the record.
         record.exc_text = None
         return super().format(record).rstrip("\n")
 
 
 def configure_logging(target: LogTarget) -> None:
-    """Send the log of exhume and of its libraries (uvicorn) to stderr or a file. On a terminal tracebacks need -v; in a
-    file, a pipe or the journal they are always there."""
+    """Send the log of exhume and of its libraries (uvicorn) to stderr or a file. On a terminal tracebacks need -v; in
+    a file, a pipe or the journal they are always included."""
     level = target.level.upper()
     handler: logging.Handler
     if target.file is not None:
@@ -62,7 +62,7 @@ def configure_logging(target: LogTarget) -> None:
 
 @contextmanager
 def log_lines_to(write_line: Callable[[str], None]) -> Iterator[None]:
-    """Pass lines of the log on stderr to a status on the same terminal instead."""
+    """Redirect log lines from stderr to a status that is drawn on the same terminal."""
     handlers = [each for each in logging.getLogger().handlers if isinstance(each, _StderrHandler)]
     for handler in handlers:
         handler.write_line = write_line

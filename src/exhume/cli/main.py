@@ -1,4 +1,4 @@
-"""The entry point: finds the command, runs it, and turns errors into one sentence and an exit code."""
+"""The entry point: finds and runs the command, and turns errors into one sentence and an exit code."""
 
 import errno
 import gc
@@ -21,15 +21,15 @@ from exhume.model.isolation import isolate
 
 # numpy's linear algebra is not used; its threads would cost CPU and memory at every start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# A start allocates about 100,000 objects that live to the end; the default threshold would scan them again and again.
+# Startup allocates about 100,000 objects that live until exit; the default threshold would scan them repeatedly.
 gc.set_threshold(50_000)
 
-# Errors of writing to stdout: a full disk, a quota, a limit, a device that is gone.
+# Errors of writing to stdout: disk full, quota, file size limit, I/O error, closed descriptor.
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class Command(NamedTuple):
-    """A command as `exhume --help` shows it. Its module is imported only when it runs, or for its own help."""
+    """A command as `exhume --help` lists it. Its module is imported only to run it or to print its own help."""
 
     summary: str
     examples: tuple[str, ...]
@@ -164,7 +164,7 @@ commands:
 
 
 def parser_for(names: Sequence[str]) -> Parser:
-    """The program's parser, with the options of these commands (the others are only named)."""
+    """The program's parser, with the options of the given commands; the other commands are only listed."""
     parser = Parser(prog="exhume", description=ABOUT, examples=EXAMPLES, usage="exhume [OPTIONS] [COMMAND ...]")
     parser.add_argument("--version", action="version", version=f"exhume {__version__}", help="Show the version.")
     commands = parser.add_subparsers(
@@ -179,10 +179,10 @@ def parser_for(names: Sequence[str]) -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command that the arguments name; without one, record and serve."""
+    """Run the command that the arguments name; by default, record and serve."""
     name = next((arg for arg in argv if arg in COMMANDS), "")
     options = parser_for([name]).parse_args(argv)
-    # Here, because --help needs no logging, and importing it takes 10 ms.
+    # Imported here: --help needs no logging, and importing it takes 10 ms.
     from exhume.cli.log import configure_logging
 
     configure_logging(log_target(options))
@@ -191,15 +191,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _load(command: str) -> ModuleType:
-    # A module can't have the name of a keyword.
+    # A module cannot be named after a keyword.
     name = f"{command}_" if iskeyword(command) else command
     return importlib.import_module(f"exhume.cli.commands.{name}")
 
 
 def run() -> None:
-    """The entry point. An error that a user can act on is one sentence on stderr."""
+    """The entry point. Reports an error that a user can act on as one sentence on stderr."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal without Unicode gets question marks, not an error.
+        # A terminal without Unicode gets question marks instead of an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     isolate()
@@ -210,11 +210,11 @@ def run() -> None:
         _print_error(str(error))
         code = exit_codes.NO_DATA if isinstance(error, NoData) else exit_codes.ERROR
     except BrokenPipeError:
-        # The reader of our output has exited.
+        # The reader of our output has exited (EPIPE).
         _discard_output()
         code = exit_codes.ERROR
     except OSError as error:
-        # Code that opens files reports their errors by name; without a name it was stdout.
+        # Code that opens files reports its errors with a file name; an error without one came from stdout.
         if error.filename is not None or error.errno not in OUTPUT_ERRORS:
             raise
         _print_error(f"can't write the output: {(error.strerror or str(error)).lower()}; send it somewhere else")
@@ -222,15 +222,15 @@ def run() -> None:
         code = exit_codes.ERROR
     except KeyboardInterrupt:
         code = exit_codes.INTERRUPTED
-    # All that is left goes with the process: looking for cycles in it would take 50 ms of CPU.
+    # All remaining memory is freed with the process: a final garbage collection would take 50 ms of CPU.
     if "duckdb" not in sys.modules:
-        # Its binding reports to stderr what is not collected.
+        # Not with duckdb: its binding reports uncollected objects on stderr.
         gc.freeze()
     sys.exit(code)
 
 
 def _run_and_flush() -> int | str | None:
-    """Run until the output is written; --help and --version raise SystemExit."""
+    """Run the command and flush its output; --help and --version raise SystemExit."""
     try:
         code: int | str | None = main(sys.argv[1:])
     except SystemExit as ended:
@@ -241,7 +241,7 @@ def _run_and_flush() -> int | str | None:
 
 
 def _print_error(text: str) -> None:
-    # Here, because --help and --version print no errors.
+    # Imported here: --help and --version print no errors.
     from exhume.cli.terminal import say
 
     with suppress(OSError):
@@ -249,7 +249,7 @@ def _print_error(text: str) -> None:
 
 
 def _discard_output() -> None:
-    """Nothing more can be written, also not by the interpreter when it exits."""
+    """Discard unwritable output, so that the interpreter does not fail to flush it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""Metrics of the recorder: who may scrape them, the server next to the recording, and pushes to a collector."""
+"""Metrics of the recorder: access to them, their server next to the recording, and pushes to a collector."""
 
 import logging
 from argparse import Namespace
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """Where to serve metrics; without a token, everyone who reaches the address may scrape."""
+    """Where to serve metrics; without a token, anyone who can reach the address may scrape."""
 
     host: str
     port: int
@@ -32,8 +32,8 @@ class MetricsOptions:
 
 
 def metrics_options(options: Namespace) -> MetricsOptions | None:
-    """The settings of the metrics; None where none are served. Raises UsageError where everyone could scrape without
-    that being requested."""
+    """The settings of the metrics; None if none are served. Raises UsageError if anyone could scrape without that
+    having been requested explicitly."""
     address, token = value_of(options, METRICS), value_of(options, METRICS_TOKEN)
     if address is None:
         return None
@@ -47,13 +47,14 @@ def metrics_options(options: Namespace) -> MetricsOptions | None:
 
 
 def takes_events(options: Namespace) -> bool:
-    """Whether events of jobs are taken next to the metrics: not from everyone who reaches a port of the network."""
+    """Whether job events are accepted on the metrics port: only with a token or on loopback, not from the whole
+    network."""
     chosen = metrics_options(options)
     return chosen is not None and (chosen.token is not None or is_loopback(chosen.host))
 
 
 def check_metrics_options(options: Namespace) -> None:
-    """Raise UsageError for settings that make no sense."""
+    """Raise UsageError for invalid settings."""
     metrics_options(options)
     value_of(options, OTLP)
 
@@ -62,8 +63,8 @@ def check_metrics_options(options: Namespace) -> None:
 def observe_metrics(
     options: Namespace, recorder: "NodeRecorder", posted: "EventInbox | None" = None
 ) -> Iterator["MetricsObserver | None"]:
-    """Serve and push metrics of the recorder where that is requested; yields what has to observe its ticks. Events that
-    clients post go into the inbox."""
+    """Serve and push the recorder's metrics, if requested; yields the observer for its ticks. Events posted by clients
+    go into the inbox."""
     chosen, collector = metrics_options(options), value_of(options, OTLP)
     if chosen is None and collector is None:
         yield None

@@ -1,4 +1,4 @@
-"""The wiring of notifications: which sinks a recorder reports its incidents to."""
+"""The wiring of notifications: the sinks to which a recorder reports its incidents."""
 
 import importlib.util
 import os
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from exhume.notify.incidents import Notifier
     from exhume.notify.report import Sink
 
-# At the end, for what is being delivered: service managers don't wait long.
+# Time for deliveries in progress at shutdown: service managers do not wait long.
 GRACE_S = 1.0
-# A taint comes after a minute of starvation and goes after ten of calm.
+# A taint is added after a minute of starvation and removed after ten minutes of calm.
 TAINT_AFTER_NS, TAINT_KEEP_NS = 60 * NANOS, 600 * NANOS
 
 
 @dataclass(frozen=True, slots=True)
 class Notifications:
-    """What observes the recorder's ticks; nothing where nothing is to be reported."""
+    """The observers of the recorder's ticks; empty if there is nothing to report."""
 
     notifier: "Notifier | None" = None
     observers: "tuple[TickObserver, ...]" = ()
@@ -36,16 +36,16 @@ class Notifications:
 
     @property
     def pod_owners(self) -> "PodOwners | None":
-        """What the cluster's API says of pods, as it becomes known."""
+        """The owners of pods by the cluster's API, as they become known."""
         return self.kubernetes.pod_owners if self.kubernetes is not None else None
 
     def on_labels(self, take: "Callable[[Mapping[str, str]], None]") -> None:
-        """Call `take`, in the recorder's thread, with the node's labels as the API has them."""
+        """Register a callback for the node's labels from the API; it is called in the recorder's thread."""
         if self.kubernetes is not None:
             self.kubernetes.on_labels = take
 
     def start(self, on_cause: Callable[[str], None] | None = None) -> None:
-        """Report from now on; `on_cause` gets the cause of each incident that was diagnosed."""
+        """Start reporting; `on_cause` gets the cause of each diagnosed incident."""
         if self.notifier is not None:
             if on_cause is not None:
                 self.notifier.on_cause = on_cause
@@ -56,13 +56,13 @@ class Notifications:
 def notifications_for(
     settings: NotificationSettings, directory: Path, node_name: str | None, *, counted: bool
 ) -> Iterator[Notifications]:
-    """The notifications that the settings name; they end with the recorder. Where incidents are `counted` by their
-    cause, as metrics do, they are diagnosed also where nobody is notified."""
+    """The notifications that the settings name; they end with the recorder. If incidents are `counted` by cause, as
+    metrics do, they are diagnosed even if there is no sink."""
     _check(settings)
     if not (counted or settings.on_incident or settings.webhook or settings.kubernetes):
         yield Notifications()
         return
-    # Only here: a recorder without notifications needs none of it.
+    # Imported here: a recorder without notifications needs none of it.
     from exhume.notify.incidents import ChildDiagnosis, Notifier
 
     node = node_name or platform.node()
@@ -97,7 +97,7 @@ def notifications_for(
 
 
 def _check(settings: NotificationSettings) -> None:
-    """Refuse what could only fail later, when an incident is to be reported."""
+    """Reject settings that would fail only later, when an incident is reported."""
     file = settings.webhook_token_file
     if file is not None and not os.access(file, os.R_OK):
         raise UsageError(f"{WEBHOOK_TOKEN_FILE.flag}: {file} can't be read; create it, or grant access to it")

@@ -1,4 +1,4 @@
-"""The page's server next to a recorder: waits for the recording, serves it, and ends when the recorder does."""
+"""The page's server next to a recorder: waits for the recording, serves it, and exits with the recorder."""
 
 import os
 import select
@@ -22,7 +22,7 @@ def main(directory: Path, listen: str, *, open_browser: bool) -> int:
     """Serve a recording that is about to begin."""
     until = time.monotonic() + WAIT_S
     while not (directory / "recorder.lock").exists() and time.monotonic() < until:
-        # Readable only at its end: nothing is written to it.
+        # stdin becomes readable only at EOF: nothing is ever written to it.
         if select.select([0], [], [], 0.05)[0]:
             return exit_codes.OK
     watch = threading.Thread(target=_end_with_the_recorder, daemon=True)
@@ -36,7 +36,7 @@ def main(directory: Path, listen: str, *, open_browser: bool) -> int:
 
 
 def _end_with_the_recorder() -> None:
-    """Standard input is a pipe from the recorder, which the kernel closes however the recorder ends."""
+    """Terminate at EOF on stdin, a pipe from the recorder, which the kernel closes however the recorder ends."""
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,5 @@
-"""The page's server as a child process: it meets its parent only in the recording, and ends with it."""
+"""The page's server as a child process: it communicates with its parent only through the recording, and exits with
+it."""
 
 import os
 import subprocess
@@ -14,10 +15,10 @@ from exhume.model.settings import LOG, LogTarget
 def page_process(
     directory: Path, listen: str, log: LogTarget, *, captured: bool, open_browser: bool
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Serve the page of a directory in a process of its own, without privileges. `captured`: what it prints, its
-    address first, is for the caller to read."""
+    """Serve the page of a directory in a separate unprivileged process. With `captured`, the caller reads its output,
+    which begins with the address."""
     command = isolated_python("exhume.cli.page", os.fspath(directory), listen)
-    # An own session: Ctrl-C is for the parent, which ends the server once it is done.
+    # A new session: Ctrl-C goes only to the parent, which stops the server when it is done.
     page = subprocess.Popen(
         [*command, "--open"] if open_browser else command,
         stdin=subprocess.PIPE,
@@ -29,7 +30,7 @@ def page_process(
     try:
         yield page
     finally:
-        # The server ends when this pipe does, also after kill -9 of the parent.
+        # The server exits when this pipe is closed, even after kill -9 of the parent.
         assert page.stdin is not None
         page.stdin.close()
         page.wait()

@@ -1,4 +1,4 @@
-"""The wiring of pushes: a process next to the recorder, at low priority, that ends when the recorder does."""
+"""The wiring of pushes: a low-priority process next to the recorder, which exits with it."""
 
 import json
 import os
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from exhume.fleet.spool import Spool
 
 NICE = 10
-# At the end, for what was sealed last: service managers don't wait long, and the spool keeps what is not sent.
+# Time at shutdown to push what was sealed last: service managers do not wait long, and the spool keeps unsent data.
 GRACE_S = 5.0
 
 
 def open_pusher(settings: PushSettings, directory: Path, spool: "Spool", first_ns: int | None = None) -> "Pusher":
-    """Raises ExhumeError where the recording or the target can't be used."""
+    """Create the pusher. Raises ExhumeError if the recording or the target can't be used."""
     from exhume.fleet.lake import Lake
     from exhume.fleet.push import FIRST_NS, BundleChild, HubTarget, LakeTarget, Pusher, Target, node_name
     from exhume.store.read.recording import Recording
@@ -44,7 +44,7 @@ def open_pusher(settings: PushSettings, directory: Path, spool: "Spool", first_n
 
 
 def check_push(settings: PushSettings) -> None:
-    """Refuse what could only fail later. Raises UsageError."""
+    """Reject settings that would fail only later. Raises UsageError."""
     for setting, file in ((PUSH_TOKEN_FILE, settings.token_file), (PUSH_CA_FILE, settings.ca_file)):
         if file is not None and not os.access(file, os.R_OK):
             raise UsageError(f"{setting.flag}: {file} can't be read; create it, or grant access to it")
@@ -52,7 +52,7 @@ def check_push(settings: PushSettings) -> None:
 
 @contextmanager
 def push_next_to_recorder(settings: PushSettings, directory: Path, log: LogTarget) -> Iterator[None]:
-    """Push what is recorded meanwhile, where that is requested, in a process of its own."""
+    """If requested, push the recording from a separate process while it is recorded."""
     if settings.target is None:
         yield
         return
@@ -62,7 +62,7 @@ def push_next_to_recorder(settings: PushSettings, directory: Path, log: LogTarge
         isolated_python("exhume.cli.push_child", directory.absolute()),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        # Ctrl-C is for the recorder.
+        # A new session: Ctrl-C is for the recorder only.
         start_new_session=True,
         env={**isolated_environment(), LOG.variable: level},
     )
@@ -70,12 +70,12 @@ def push_next_to_recorder(settings: PushSettings, directory: Path, log: LogTarge
     assert child.stdin is not None
     try:
         with suppress(BrokenPipeError):
-            # Not as arguments, which others can read.
+            # Settings are passed on stdin, because other users can read arguments.
             child.stdin.write(json.dumps(asdict(settings), default=os.fspath).encode() + b"\n")
             child.stdin.flush()
         yield
     finally:
-        # It ends when this pipe does, also after kill -9 of the recorder.
+        # The child exits when this pipe is closed, even after kill -9 of the recorder.
         with suppress(BrokenPipeError):
             child.stdin.close()
         try:
@@ -86,7 +86,7 @@ def push_next_to_recorder(settings: PushSettings, directory: Path, log: LogTarge
 
 
 def main(directory: Path) -> int:
-    """Push a recording that is about to begin, until standard input ends."""
+    """Push a recording that is about to begin, until EOF on stdin."""
     import logging
 
     from exhume.cli.log import configure_logging
@@ -108,7 +108,7 @@ def main(directory: Path) -> int:
             _push(settings, directory, stop)
             return 0
         except ExhumeError as error:
-            # The recorder has not begun, or the target is not there yet.
+            # The recorder has not started yet, or the target is not available.
             (log.info if warned else log.warning)("push: %s; tried again", error)
             warned = True
         if stop.wait(30.0):
@@ -126,7 +126,7 @@ def _push(settings: PushSettings, directory: Path, stop: threading.Event) -> Non
     while not (directory / LOCK_NAME).exists():
         if stop.wait(0.2):
             return
-    # Facts are there with the first tick.
+    # The recording's facts are written with the first tick.
     stop.wait(3.0)
     spool = Spool(directory / PUSH_NAME)
     try:
@@ -136,7 +136,7 @@ def _push(settings: PushSettings, directory: Path, stop: threading.Event) -> Non
 
 
 def _wait_for_the_end(stop: threading.Event) -> None:
-    """Standard input is a pipe from the recorder, which the kernel closes however the recorder ends."""
+    """Request a stop at EOF on stdin, a pipe from the recorder, which the kernel closes however the recorder ends."""
     while os.read(0, 4096):
         pass
     stop.set()

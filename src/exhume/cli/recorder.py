@@ -1,4 +1,4 @@
-"""The recorder's wiring: sources on one side, the store on the other."""
+"""The recorder's wiring: connects the sources to the store."""
 
 import gc
 import mmap
@@ -35,13 +35,13 @@ from exhume.store.read.index import sealed_segments
 from exhume.store.write.health import HealthFile
 from exhume.store.write.writer import SegmentWriter
 
-# Every segment holds the names of its own stacks. On a small node a minute has too few samples to share that cost: with
-# five minutes a sample takes half the bytes, and the live segment is still quick to read.
+# Every segment stores the names of its own stacks. On a small node a minute has too few samples to share that cost:
+# with segments of five minutes a sample takes half the bytes, and the live segment is still quick to read.
 SMALL_NODE = 1000
 SMALL_SEGMENT_S, SEGMENT_S = 300, 60
-# At its end the recorder seals what killed ones left for no longer than this: service managers don't wait long.
+# Time limit at shutdown for sealing segments left by killed recorders: service managers do not wait long.
 LEFTOVERS_S = 2.0
-# Files that a recorder has open on a node of two cores; more cores cost the stacks, not the recording.
+# Files that a recorder has open on a node of two cores; with more cores and this limit, only stack sampling is lost.
 LEAST_OPEN_FILES = 128
 
 
@@ -56,17 +56,17 @@ class NodeRecorder:
     health: HealthFile
 
     def relabel(self, labels: Mapping[str, str]) -> None:
-        """Record these labels of the node from now on; those that its operator set come first."""
+        """Record these node labels from now on; labels set by the operator take precedence."""
         self.store.relabel({**labels, **self.settings.node_labels})
 
     def run(
         self, stop: Stop, on_tick: Callable[[TickSummary], None], observers: Sequence[TickObserver] = ()
     ) -> RecordingSummary:
-        """Record until the stop is set or the time is over."""
+        """Record until a stop is requested or the duration is over."""
         settings = self.settings
         options = RecorderOptions(settings.rate_hz, settings.cpu_budget, settings.memory_budget)
         until = None if settings.duration_ns is None else SystemClock().monotonic_ns() + settings.duration_ns
-        # What is loaded by now lives to the end: keep the garbage collector from scanning it.
+        # Everything loaded by now lives until exit: exclude it from garbage collection.
         gc.freeze()
         with closing(SystemdNotifier.from_environment()) as notifier:
             recorder = Recorder(self.sources, options, observers=(self.health, notifier, *observers))
@@ -77,8 +77,8 @@ class NodeRecorder:
 def node_recorder(
     settings: RecorderSettings, opener: OpenerProcess | None = None, inboxes: Inboxes | None = None
 ) -> Iterator[NodeRecorder]:
-    """Open the sources and the store; at the end, what was recorded is sealed. The opener is one that was
-    forked before; what comes into the inboxes meanwhile is recorded."""
+    """Open the sources and the store; on exit, seal what was recorded. `opener` is a process that was forked earlier;
+    messages that arrive in the inboxes are recorded."""
     _check_open_files()
     host, age = Host(), settings.max_age_ns
     boot_id = read_boot_id(host.proc)
@@ -105,7 +105,7 @@ def node_recorder(
 
 
 def _check_open_files() -> None:
-    """The soft limit is raised to the hard one when stacks are sampled. Raises ExhumeError."""
+    """Check the hard limit on open files, to which stack sampling raises the soft limit. Raises ExhumeError."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < LEAST_OPEN_FILES:
         raise ExhumeError(
@@ -135,8 +135,8 @@ def _open_sources(
 
 
 def events_socket(setting: Path | None, directory: Path) -> Path | None:
-    """Where a recorder of this directory takes events. By itself only the service has a socket, whose unit makes the
-    directory for it: other recorders would be in each other's way."""
+    """The path of the event socket for a recorder of this directory. By default only the service has one, in the
+    directory that its unit creates: otherwise several recorders would use the same path."""
     if setting != AUTO:
         return setting
     serves = directory == SYSTEM_DIRECTORY and os.access(DEFAULT_SOCKET.parent, os.W_OK)
@@ -144,14 +144,14 @@ def events_socket(setting: Path | None, directory: Path) -> Path | None:
 
 
 def size_on_disk(directory: Path, began_ms: int) -> int:
-    """Size of the segments of this recorder; the directory may hold those of an earlier one."""
+    """The size of this recorder's segments; the directory may also hold those of an earlier one."""
     boot = boot_part(read_boot_id())
     mine = (s for s in sealed_segments(directory) if s.name.boot == boot and s.name.start_ms >= began_ms)
     return sum(segment.size() for segment in mine)
 
 
 def facts_of(boot_id: str, sources: Sources, rate_hz: int, nice: int | None = None) -> RecordingFacts:
-    """The facts of a recording that begins now. The time zone is the node's, by name, else its offset."""
+    """The facts of a recording that begins now. The time zone is the node's, by name if known, else its UTC offset."""
     sampler, zone = sources.sampler, ""
     with suppress(OSError):
         zone = str(Path("/etc/localtime").readlink()).partition("zoneinfo/")[2]

@@ -1,4 +1,4 @@
-"""What commands that read a recording share: opening it, and turning their options into a window."""
+"""Shared by commands that read a recording: opening it, and converting their options to a window."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Collection, Iterable
@@ -29,16 +29,16 @@ from exhume.store.read.recording import Recording
 
 EMPTY = Window(0, 0)
 ALWAYS = Window(0, 2**63 - 1)
-# What a picture or a file shows where no beginning is given.
+# The default span of a picture or file without a given start.
 DEFAULT_SPAN = 600 * NANOS
 # The source of samples.
 STACKS = "stacks"
-# Damaged files that are listed one by one.
+# The number of damaged files that are listed individually.
 MAX_LISTED = 10
 
 
 def refuse_two_windows(options: Namespace) -> None:
-    """Raise UsageError where two options name a window."""
+    """Raise UsageError if two options specify a window."""
     ways = {
         "--at": getattr(options, "at", None),
         "--last": options.last,
@@ -51,8 +51,8 @@ def refuse_two_windows(options: Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RecordingView:
-    """An open recording, and how its times are read and shown. `newest` is its end in the order of recording, which
-    need not be its latest wall time."""
+    """An open recording, and how its times are parsed and displayed. `newest` is its end in recorded order, which is
+    not necessarily its latest wall time."""
 
     recording: Recording
     span: Window
@@ -79,7 +79,7 @@ class RecordingView:
         return dir_args(self.recording.source)
 
     def window(self, options: Namespace, *, default_ns: int | None = None) -> Window:
-        """The window of --last, --since and --until, clamped to the recording. Without a begin it is that of the
+        """The window of --last, --since and --until, clamped to the recording. Without a start it is that of the
         recording, or `default_ns` before the end."""
         begin, end = self._ends(options)
         if begin is None and end is None and default_ns is not None:
@@ -101,7 +101,7 @@ class RecordingView:
         return Window(self.newest - nanos, self.newest).clamp(self.span)
 
     def range(self, text: str) -> Window:
-        """A window written as S..U, clamped to the recording."""
+        """Parse a window written as S..U, clamped to the recording."""
         begin, end = parse_range(text, self.reference)
         window = Window(self.span.since if begin is None else begin, self.span.until if end is None else end)
         return window.clamp(self.span)
@@ -116,7 +116,7 @@ class RecordingView:
         return parse_window(options.since, options.until, self.reference)
 
     def format(self, window: Window) -> str:
-        """A window for messages and headings."""
+        """A window formatted for messages and headings."""
         if window.empty:
             return "an empty window"
         zone = self.zone
@@ -132,7 +132,7 @@ class RecordingView:
         return f"{self.dir_args} --since {begin} --until {end}"
 
     def no_data(self, window: Window, what: str, *, sources: Collection[str] = (), named: str = "that window") -> int:
-        """Say why a window has nothing of a kind. `sources` are those that it comes from: one that was missing is the
+        """Report why a window has no data of some kind. `sources` are those that provide it: a missing source is the
         likeliest reason. Returns the exit code."""
         where = "outside the recording" if window.empty else self.format(window)
         named = "the recording" if window == self.span else named
@@ -152,7 +152,7 @@ def add_cpu(parser: ArgumentParser) -> None:
 
 
 def add_filters(parser: ArgumentParser) -> None:
-    """Add the options that choose samples."""
+    """Add the options that filter samples."""
     add_cpu(parser)
     option(parser, "--comm NAME", "Only threads of this name.")
     option(parser, "--pid PID", "Only this process.", type=whole_number(0, 2**31 - 1))
@@ -162,7 +162,7 @@ def add_filters(parser: ArgumentParser) -> None:
 
 
 def profile_filter(options: Namespace, recording: Recording) -> ProfileFilter:
-    """The samples that the options choose."""
+    """The sample filter given by the options."""
     return ProfileFilter(
         cpus=parse_cpus(options.cpu or []),
         comm=options.comm,
@@ -175,19 +175,19 @@ def profile_filter(options: Namespace, recording: Recording) -> ProfileFilter:
 
 
 def filter_labels(options: Namespace) -> list[str]:
-    """The same for people: `core 39`."""
+    """The sample filter as labels: `core 39`."""
     labels = {"comm": "thread", "pid": "pid", "container": "container", "pod": "pod", "stack": "stacks matching"}
     named = {"core": ",".join(options.cpu or []), **{label: getattr(options, name) for name, label in labels.items()}}
     return [f"{label} {value}" for label, value in named.items() if value not in (None, "")]
 
 
 def on_cpus(events: Iterable[EventView], cpus: Collection[int] | None) -> list[EventView]:
-    """The events that name one of these cores; all of them where no core was chosen."""
+    """The events that name one of these cores; all of them if no core was given."""
     return [event for event in events if cpus is None or event.cpu in cpus]
 
 
 def report_damaged(recording: Recording) -> None:
-    """List the files that could not be read, on stderr: every answer states its blind spots."""
+    """List the files that could not be read on stderr: every answer states its blind spots."""
     damaged = recording.damaged
     for file in damaged[:MAX_LISTED]:
         say(visible(f"unreadable: {file.path}: {file.reason}"))
@@ -196,7 +196,7 @@ def report_damaged(recording: Recording) -> None:
 
 
 def parse_cpus(texts: list[str]) -> set[int] | None:
-    """Cores as users list them: `39`, `0-3`, `0,2,4-7`; None for no list."""
+    """Parse a list of cores: `39`, `0-3`, `0,2,4-7`; None for no list."""
     try:
         found = {cpu for text in texts for cpu in parse_cpulist(text)}
     except ValueError as error:

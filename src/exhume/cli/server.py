@@ -1,4 +1,4 @@
-"""Privileges of the page's server: an ordinary user's, where necessary with CAP_DAC_READ_SEARCH."""
+"""The page's server and its privileges: it runs as an ordinary user, if necessary with CAP_DAC_READ_SEARCH."""
 
 import contextlib
 import ctypes
@@ -26,7 +26,7 @@ _VERSION_3 = 0x20080522
 
 
 def become(user: int, group: int) -> None:
-    """Become another user for good; requires root."""
+    """Switch to another user permanently; requires root."""
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(user, user, user)
@@ -34,23 +34,24 @@ def become(user: int, group: int) -> None:
 
 
 def become_reader(user: int, group: int) -> bool:
-    """Become another user with CAP_DAC_READ_SEARCH alone. Returns False, with nothing changed, where this root lacks
-    that capability itself, as in some containers."""
+    """Switch to another user and keep only CAP_DAC_READ_SEARCH. Returns False, with nothing changed, if this root
+    lacks that capability itself, as in some containers."""
     if not permitted() >> _CAP_DAC_READ_SEARCH & 1 or _libc().prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0) != 0:
         return False
     become(user, group)
     kept = 1 << _CAP_DAC_READ_SEARCH
     header = (ctypes.c_uint32 * 2)(_VERSION_3, 0)
-    # Effective, permitted and inheritable: first the low halves of each, then the high ones.
+    # The effective, permitted and inheritable sets: first the low 32 bits of each, then the high ones.
     data = (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0)
     if _libc().capset(header, data) != 0:
-        # Without effective capabilities what follows can only fail: better than with more than intended.
+        # The effective capabilities are gone already, so what follows can only fail: better than keeping more than
+        # intended.
         raise OSError(ctypes.get_errno(), "capabilities could not be dropped")
     return True
 
 
 def permitted() -> int:
-    """The permitted capabilities of this process, as bits."""
+    """The permitted capabilities of this process as a bit mask."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapPrm:"):
             return int(line.split()[1], 16)
@@ -62,13 +63,13 @@ def _libc() -> ctypes.CDLL:
 
 
 NOBODY = 65534
-# (uid_t) -1, which setresuid(2) takes for no change.
+# (uid_t) -1, which setresuid(2) interprets as no change.
 NO_ID = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Where to serve, and who may open it."""
+    """Where to serve, and who may open the page."""
 
     host: str
     port: int
@@ -81,7 +82,7 @@ class ServerOptions:
     def of(
         cls, listen: str, token: str | None, names: Sequence[str], tls_cert: Path | None, tls_key: Path | None
     ) -> Self:
-        """Raises UsageError for an address that makes no sense."""
+        """Parse the options. Raises UsageError for an invalid address."""
         host, port = LISTEN.read(listen)
         check_certificate(tls_cert, tls_key)
         given = TOKEN.read(token or "")
@@ -94,7 +95,7 @@ class ServerOptions:
         return self.tls_cert is not None
 
     def link(self, port: int) -> str:
-        """The URL to open; the token is in it where one is required."""
+        """The URL to open; it contains the token if one is required."""
         shown = "localhost" if self.host == "127.0.0.1" else f"[{self.host}]" if ":" in self.host else self.host
         if self.host in ("0.0.0.0", "::"):
             shown = socket.gethostname()
@@ -102,7 +103,7 @@ class ServerOptions:
         return f"{'https' if self.secure else 'http'}://{shown}:{port}{token}"
 
     def rules(self, users: Collection[int]) -> "Rules":
-        """What the guard lets in: requests for this machine's own names and addresses; without a token, only of
+        """The guard's rules: allow requests for this machine's own names and addresses; without a token, only from
         processes of these users."""
         from exhume.present.web.guard import LOOPBACK_NAMES, Rules
 
@@ -114,7 +115,7 @@ class ServerOptions:
 
 
 def check_certificate(tls_cert: Path | None, tls_key: Path | None) -> None:
-    """Refuse what would fail with the first connection, or wait for a passphrase. Raises UsageError."""
+    """Reject a certificate that would fail at the first connection, or that needs a passphrase. Raises UsageError."""
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key go together: give both")
     if tls_cert is None or tls_key is None:
@@ -141,11 +142,11 @@ def serve(
     after_fork: Callable[[], None] | None = None,
     package: str = "exhume.present.web",
 ) -> None:
-    """Serve until a signal comes: a recording, or what the application and the handlers of another package read (a
-    path, or an address that is not on this machine). `after_fork` may start threads."""
+    """Serve until a signal arrives: a recording, or the source that another package's application and handlers read (a
+    path, or an address on another machine). `after_fork` may start threads."""
     listener = listen(options.host, options.port)
     users = (0, starter())
-    # Before anything is forked: workers get the privileges that are left.
+    # Before anything is forked, so that workers inherit the reduced privileges.
     tls_files = [file for file in (options.tls_cert, options.tls_key) if file is not None]
     from exhume.present.web.source import RecordingSource
 
@@ -156,7 +157,7 @@ def serve(
         drop_root(source if isinstance(source, Path) else None, tls_files)
     from exhume.present.web.worker import Template
 
-    # Forked before the server's own libraries are loaded: the workers load theirs at the same time.
+    # Fork before the server's own libraries are loaded: the workers load theirs concurrently.
     template = Template.fork(source, close=listener, package=package)
     try:
         if after_fork is not None:
@@ -181,16 +182,16 @@ def serve(
 
 
 def starter(environment: Mapping[str, str] = os.environ, user: int | None = None) -> int:
-    """The user who started this program: behind sudo, the one who called it. Ask before root is given up."""
+    """The user who started this program; with sudo, the user who called it. Must be called before root is dropped."""
     own = os.getuid() if user is None else user
     caller = environment.get("SUDO_UID", "")
     return int(caller) if own == 0 and caller.isascii() and caller.isdigit() else own
 
 
 def drop_root(directory: Path | None, files: Sequence[Path]) -> None:
-    """A server needs no root: it goes on as the user who called sudo, else as nobody, if they may read the recording
-    and the program itself (parts of which are loaded on demand). If they may not, it keeps one capability, to read.
-    Raises UsageError where the environment names no user."""
+    """Drop root: continue as the user who called sudo, else as nobody, if that user may read the recording and the
+    program itself (parts of which are loaded on demand). Otherwise keep one capability, for reading. Raises UsageError
+    if the environment names no user."""
     if os.geteuid() != 0:
         return
     user, group = _user_id("SUDO_UID"), _user_id("SUDO_GID")
@@ -209,7 +210,7 @@ def _user_id(name: str) -> int:
 
 
 def _hidden_from(user: int, group: int, directory: Path | None, files: Sequence[Path]) -> Path | None:
-    """The first path that the server reads and the user may not; None where they may read all."""
+    """The first path that the server reads and the user may not; None if the user may read all of them."""
     groups = os.getgroups()
     os.setgroups([])
     os.setegid(group)
@@ -241,7 +242,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _addresses() -> list[str]:
-    """This machine's addresses, as requests name them."""
+    """This machine's addresses, as they appear in requests."""
     with contextlib.suppress(OSError):
         found = {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None)}
         return sorted(f"[{each}]" if ":" in each else each for each in found)

@@ -1,4 +1,4 @@
-"""Signals that stop a command in an orderly way."""
+"""Signals that stop a command cleanly."""
 
 import os
 import signal
@@ -9,13 +9,13 @@ from typing import NoReturn
 
 from exhume.model.stop import Stop
 
-# A closed terminal (SIGHUP) ends the work as orderly as Ctrl-C does.
+# A closed terminal (SIGHUP) stops the command as cleanly as Ctrl-C does.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def _handled(handler: Callable[..., None]) -> Iterator[None]:
-    """Handle the signals in this way. What runs under nohup outlives its terminal."""
+    """Install a handler for the stop signals. A command under nohup keeps ignoring SIGHUP and outlives its terminal."""
     heeded = [n for n in STOPPING if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in heeded}
     try:
@@ -27,13 +27,13 @@ def _handled(handler: Callable[..., None]) -> Iterator[None]:
 
 @contextmanager
 def stopped_by_signals(message: str = "") -> Iterator[Stop]:
-    """The signals request a stop, so that what was begun is ended well. A second one changes nothing: an impatient
-    Ctrl-C can't leave it half done. `message` is printed for the first, where what was begun may take its time."""
+    """Signals request a stop, so that work in progress is finished cleanly. Further signals change nothing: an
+    impatient Ctrl-C can't leave it half done. `message` is printed for the first one, if finishing may take a while."""
     stop = Stop()
 
     def heed(*_: object) -> None:
         if message and not stop.is_set():
-            # Not print: the signal may come in the middle of one. stderr may be closed.
+            # Not print(), which the signal may have interrupted. stderr may be closed.
             with suppress(OSError):
                 os.write(sys.stderr.fileno(), f"{message}\n".encode())
         stop.set()
@@ -47,8 +47,7 @@ def stopped_by_signals(message: str = "") -> Iterator[Stop]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """The first signal ends the work by a KeyboardInterrupt, wherever it is; more of them don't disturb its clearing
-    away."""
+    """The first signal raises KeyboardInterrupt wherever the work is; further ones do not disturb the cleanup."""
 
     def end(*_: object) -> NoReturn:
         for number in STOPPING:

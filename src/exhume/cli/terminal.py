@@ -1,4 +1,4 @@
-"""Messages and progress next to a command's output: on stderr, and most of it only on a terminal."""
+"""Messages and progress on stderr, next to a command's output; most of it only on a terminal."""
 
 import json
 import shlex
@@ -17,17 +17,17 @@ from exhume.cli.args import value_of
 from exhume.model.errors import ExhumeError
 from exhume.model.settings import COLOR, default_directory
 
-DELAY_S = 1.0  # work that takes less shows no progress
+DELAY_S = 1.0  # shorter work shows no progress
 _BAR = 30
 
 
 def say(text: str) -> None:
-    """Print a line to stderr; on a terminal it is broken at words."""
+    """Print a line to stderr, word-wrapped on a terminal."""
     print(wrapped(text) if sys.stderr.isatty() else text, file=sys.stderr)
 
 
 def wrapped(text: str) -> str:
-    """A message at the width of the terminal. Paths and addresses stay whole."""
+    """A message wrapped to the terminal's width. Paths and addresses are not broken."""
     wrapper = textwrap.TextWrapper(
         shutil.get_terminal_size().columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
@@ -35,11 +35,11 @@ def wrapped(text: str) -> str:
 
 
 def show(options: Namespace, as_json: Callable[[], Any], draw: Callable[[Any], None]) -> None:
-    """Print a result: as JSON with --json, else by drawing it on a rich console."""
+    """Print a result: as JSON with --json, otherwise drawn on a rich console."""
     if options.json:
         print(json.dumps(as_json()))
         return
-    # Here: the page's server uses this module, and has no use for rich.
+    # Imported here: the page's server uses this module but not rich.
     from exhume.present.terminal.console import console
 
     draw(console(value_of(options, COLOR)))
@@ -54,14 +54,14 @@ def write_file(path: Path, content: bytes, flag: str) -> None:
 
 
 def cannot_write(path: Path, error: OSError, flag: str) -> ExhumeError:
-    """The error for a file that a flag names."""
+    """The error for a file named by a flag that cannot be written."""
     return ExhumeError(f"can't write {path}: {error.strerror}; choose another file with {flag}")
 
 
 def suggest(command: str) -> None:
-    """Name the next command, on a terminal only."""
+    """Suggest the next command, on a terminal only."""
     if sys.stderr.isatty():
-        # Not broken: it is for copying.
+        # Not wrapped, so that it can be copied.
         print(f"next: {command}", file=sys.stderr)
 
 
@@ -72,7 +72,8 @@ def dir_args(directory: Path) -> str:
 
 @contextmanager
 def activity(doing: str) -> Iterator[Callable[[str, float], None]]:
-    """On a terminal, show what is being done once it takes over a second. Yields what sets its stage and share."""
+    """On a terminal, show the current activity if it takes over a second. Yields a function that sets its stage and
+    share."""
     done, stage_text = threading.Event(), ""
 
     def set_stage(stage: str, share: float) -> None:
@@ -100,7 +101,7 @@ def activity(doing: str) -> Iterator[Callable[[str, float], None]]:
 
 
 class ProgressBar:
-    """A bar on stderr, on a terminal only; it appears when the work takes over a second."""
+    """A progress bar on stderr, on a terminal only; it appears if the work takes over a second."""
 
     def __init__(self, doing: str) -> None:
         self._doing = doing
@@ -146,6 +147,6 @@ class StagedProgress:
 
 
 def _rewrite(text: str) -> None:
-    """Replace the line of the cursor."""
+    """Replace the current line of the terminal."""
     sys.stderr.write(f"\r\x1b[K{text}")
     sys.stderr.flush()

@@ -18,12 +18,12 @@ THIS_NODE = (".", "node")
 
 
 def read_sides(a: str, b: str, lake: str | None, endpoint: str | None = None) -> tuple[Side, Side]:
-    """Both sides; `endpoint` is that of the lake's object store. Raises UsageError for what is none of the kinds, and
-    NoData for a side without an inventory."""
+    """Read both sides; `endpoint` is that of the lake's object store. Raises UsageError for an argument of no known
+    kind, and NoData for a side without an inventory."""
     if lake is not None:
         return _groups(a, b, lake, endpoint)
     one, other = (_inventory(each) for each in (a, b))
-    # Nodes are called by their names, where these differ.
+    # Label the sides with the names of the nodes, if these differ.
     labels = (one.node, other.node) if one.node != other.node else _distinct(a, b)
     return _side(labels[0], one), _side(labels[1], other)
 
@@ -32,7 +32,7 @@ def _groups(a: str, b: str, lake: str, endpoint: str | None) -> tuple[Side, Side
     for each in (a, b):
         if not all(each.partition("=")):
             raise UsageError(f"{each!r} is not a group: with --lake write KEY=VALUE, for example zone=us-east-1a")
-    # DuckDB is loaded for this alone.
+    # Imported here, because it loads DuckDB.
     from exhume.fleet.groups import read_groups
 
     one, other = read_groups(lake, (a, b), endpoint)

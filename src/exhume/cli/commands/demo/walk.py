@@ -25,8 +25,8 @@ MINUTE = 60 * NANOS
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of the walk: a title, paragraphs, and commands or addresses, which are not broken. `view` is the part of
-    an address behind `#`, for a step that has one."""
+    """A step of the walk: a title, paragraphs, and commands or addresses, which are never broken. `view` is the
+    fragment (the part after `#`) of the page's address, if the step has one."""
 
     title: str
     paragraphs: tuple[str, ...]
@@ -34,7 +34,7 @@ class Step:
     view: str | None = None
 
     def text(self, link: str) -> str:
-        """As it is printed, with the page at `link`."""
+        """The step as printed, with the page at `link`."""
         filled = (
             textwrap.fill(each, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT) for each in self.paragraphs
         )
@@ -46,7 +46,8 @@ class Step:
 
 
 def steps_of(recording: Recording, zone: tzinfo | None, kept: Path | None) -> list[Step]:
-    """The steps through the incident of a recording. `kept` is where the recording stays, if it does."""
+    """The steps through the incident of a recording. `kept` is the directory of the recording if it is kept, else
+    None."""
     found = recording.diagnose()
     finding = found.findings[0]
     since, until = found.focus
@@ -108,14 +109,14 @@ def steps_of(recording: Recording, zone: tzinfo | None, kept: Path | None) -> li
 
 
 def _program() -> str:
-    """How this program can be started with sudo, which has a PATH of its own."""
+    """The command that starts this program under sudo, which has a PATH of its own."""
     started = Path(sys.argv[0])
     on_every_path = started.parent in (Path("/usr/bin"), Path("/usr/local/bin"))
     return "exhume" if on_every_path or started.name != "exhume" else str(started)
 
 
 def _busy(recording: Recording, since: int, until: int) -> str:
-    """The average of all cores, as a dashboard has it."""
+    """The average over all cores, as a dashboard would show it."""
     idle = recording.table("cpu", since, until).column("idle")
     return percent(1 - float(pc.mean(idle).as_py()) / 1000)
 

@@ -28,13 +28,13 @@ _SLOW_STOP_S = 5.0
 
 
 def work_dir_flag(work_dir: Path) -> str:
-    """` --work-dir D` as a next command needs it; empty for the default."""
+    """` --work-dir D` for a suggested command; empty for the default."""
     return "" if work_dir == WORK_DIR else f" --work-dir {shlex.quote(str(work_dir))}"
 
 
 @contextmanager
 def reach_node(path: Path) -> Iterator[Node]:
-    """Open the node; on a terminal, show that systemd is waited for."""
+    """Open the node; on a terminal, show that it is waiting for systemd."""
     with ExitStack() as opened:
         with activity("connecting to systemd"):
             node = opened.enter_context(open_node(path))
@@ -42,7 +42,7 @@ def reach_node(path: Path) -> Iterator[Node]:
 
 
 def can_ask() -> bool:
-    """Whether a person can be asked on a terminal."""
+    """Whether there is a terminal on which a person can answer."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -60,8 +60,8 @@ def confirmed(question: str, stop: Stop) -> bool:
 
 
 class StepProgress:
-    """Prints what begins and what came of it. A unit that takes its time to stop has a bar on a terminal, else a
-    line."""
+    """Prints the start and the outcome of each step. A unit that is slow to stop is shown as a bar on a terminal, else
+    as a line."""
 
     def __init__(self) -> None:
         self._stopping = ""
@@ -104,8 +104,8 @@ def actions_of(
     step_s: float = 60.0,
     stop_wait_s: float = 600.0,
 ) -> Mapping[str, Action]:
-    """The actions that steps of a fix may name. `accept_cost` is whether a CPU spike is accepted without asking."""
-    # Here, because `exhume fix list` needs none of it, and importing it takes 0.3 s.
+    """The actions that the steps of a fix may use. `accept_cost` is whether a CPU spike is accepted without asking."""
+    # Imported here: it takes 0.3 s, and `exhume fix list` does not need it.
     from exhume.remedy.zombies.apply import FREE_ZOMBIES, FreeZombies, Limits, Observer
 
     def accept(step: Step) -> bool:
@@ -118,19 +118,19 @@ def actions_of(
 
 
 def warn_unreadable(ledger: Ledger) -> None:
-    """Print which fixes can't be read; the others are used all the same."""
+    """Print which fixes can't be read; all others are used."""
     for each in ledger.shelf().unreadable:
         say(printable(f"exhume: fix {each.id} is left out: {each.why}"))
 
 
 def print_document(options: Namespace, document: object, lines: Iterable[str]) -> None:
-    """Print a document where --json is given, else the lines."""
+    """Print a document if --json is given, else the lines."""
     for line in [json.dumps(document)] if options.json else map(printable, lines):
         print(line, flush=True)
 
 
 def reading_width() -> int | None:
-    """The width of the terminal; None without one, so that no line is broken for a program."""
+    """The width of the terminal; None without one, so that no line is broken in piped output."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

@@ -9,7 +9,7 @@ ENTER, ESCAPE, ERASE = ("\n", "\r"), "\x1b", ("\x7f", "\b")
 
 
 def press(view: View, key: str) -> bool:
-    """Change the view as a key says; False ends it."""
+    """Apply a key to the view; returns False if the key ends the program."""
     if view.typed is not None:
         _type(view, key)
     elif key in QUIT:
@@ -31,7 +31,7 @@ def press(view: View, key: str) -> bool:
 
 
 def _type(view: View, key: str) -> None:
-    """A key while the filter is typed, which takes effect at once."""
+    """Handle a key while the filter is being typed; the filter takes effect at once."""
     typed = view.typed or ""
     if key in ENTER:
         view.typed = None

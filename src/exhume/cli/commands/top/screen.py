@@ -14,23 +14,24 @@ from typing import Self
 
 from exhume.model.stop import Stop
 
-# The alternate screen, so that what was there before comes back; and no cursor.
+# Use the alternate screen, so that the previous content is restored on exit, and hide the cursor.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[?25h\x1b[?1049l"
-# Arrows and other keys that send several characters.
+# Arrow keys and other keys that send escape sequences.
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|O.)")
 
 
 class Screen:
-    """Restored however it is left: by its end, by an error, and while the process is stopped (Ctrl-Z)."""
+    """The terminal in full-screen mode. It is restored on normal exit, on an error, and while the process is stopped
+    (Ctrl-Z)."""
 
     def __init__(self) -> None:
         self._shown: list[str] = []
         self._before: list[object] | None = None
-        # Wakes up the wait when the size changed.
+        # A self-pipe that wakes up the wait after a resize.
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._handlers = {signal.SIGWINCH: self._resized, signal.SIGTSTP: self._suspended}
         self._previous: dict[int, object] = {}
-        #: False once the terminal is gone.
+        #: False once the terminal has been closed.
         self.open = True
 
     @property
@@ -51,7 +52,7 @@ class Screen:
         os.close(self._writer)
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Write the lines that differ from what is shown."""
+        """Write the lines that differ from those on the screen."""
         changed = [
             f"\x1b[{place + 1};1H{line}\x1b[K"
             for place, line in enumerate(lines)
@@ -62,13 +63,13 @@ class Screen:
         self._write("".join(changed) + left_over)
 
     def wait(self, stop: Stop, seconds: float | None) -> list[str]:
-        """Wait for keys, for another size, or for the end of a time; returns the keys."""
+        """Wait for keys, a resize or a timeout; returns the keys."""
         keyboard = [sys.stdin.fileno()] if self._before is not None else []
         timeout = None if seconds is None else max(0.0, seconds)
         ready, _, _ = select.select([*keyboard, stop, self._reader], [], [], timeout)
         if self._reader in ready:
             os.read(self._reader, 64)
-            # What a terminal shows after its size changed is its own affair.
+            # The screen content is undefined after a resize, so redraw everything.
             self._shown = []
             self._write("\x1b[2J")
         return self._keys() if keyboard and keyboard[0] in ready else []
@@ -82,7 +83,7 @@ class Screen:
         return list(_SEQUENCE.sub("", typed.decode(errors="replace")))
 
     def _begin(self) -> None:
-        # Keys can only be read where they are typed.
+        # Keys are read only if stdin is a terminal.
         if sys.stdin is not None and sys.stdin.isatty():
             self._before = termios.tcgetattr(sys.stdin.fileno())
             tty.setcbreak(sys.stdin.fileno())
@@ -92,7 +93,7 @@ class Screen:
     def _end(self) -> None:
         self._write(_LEAVE)
         if self._before is not None:
-            # A terminal that is gone has no mode.
+            # A terminal that was closed has no mode to restore.
             with suppress(termios.error):
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)  # type: ignore[arg-type]
 
@@ -108,7 +109,7 @@ class Screen:
             os.write(self._writer, b"\0")
 
     def _suspended(self, *_: object) -> None:
-        """Give the terminal back, stop, and take it again when the process goes on."""
+        """Restore the terminal, stop the process, and take the terminal again when it continues."""
         self._end()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTSTP)
