@@ -1,7 +1,7 @@
-"""Rows <-> Parquet. The only place that knows files; docs/FORMAT.md describes the format."""
+"""The store: rows to Parquet and back. The only package that accesses recording files; see docs/FORMAT.md."""
 
 import os
 
-# Arrow reads this when it is loaded, so it has to be said before anything here imports it. Its own allocator keeps
-# 14 MB for good after the first segment is sealed; the system's gives them back, and is no slower for one thread.
+# Arrow reads this variable when it is loaded, so it must be set before anything here imports Arrow. Arrow's own
+# allocator retains 14 MB after the first segment is sealed; the system's returns them and is as fast for one thread.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

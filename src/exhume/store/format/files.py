@@ -1,4 +1,4 @@
-"""Opening files of a recording, which may come from anywhere: regular files alone, and no more of them than fits."""
+"""Open files of a recording, which may come from an untrusted source: regular files only, with bounded reads."""
 
 import mmap
 import os
@@ -15,15 +15,15 @@ FORBIDDEN = "permission denied"
 
 
 def open_regular(path: Path) -> int:
-    """A descriptor to read a file by. Raises FileNotFoundError, and UnreadableFile for what is no regular file (a FIFO
-    would be waited for, a device acts when it is opened) or may not be read."""
+    """Open a file for reading and return its descriptor. Raises FileNotFoundError, and UnreadableFile if the file is
+    not a regular file (opening a FIFO blocks, opening a device may have side effects) or is not readable."""
     return _open(path)[0]
 
 
 def _open(path: Path | str) -> tuple[int, int]:
-    """A descriptor to read a file by, and the file's size. Raises as open_regular does."""
+    """Open a file for reading; return its descriptor and size. Raises as open_regular does."""
     try:
-        # Looked at first, so that no device is opened; without blocking, in case it was exchanged in between.
+        # stat first, so that no device is opened; O_NONBLOCK in case the file was replaced in between.
         check_regular(os.stat(path))  # noqa: PTH116 (takes text, too)
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except PermissionError:
@@ -44,25 +44,25 @@ def _open(path: Path | str) -> tuple[int, int]:
 
 
 def check_regular(status: os.stat_result) -> None:
-    """Raises UnreadableFile for what is no regular file."""
+    """Raise UnreadableFile if this is not a regular file."""
     if not stat.S_ISREG(status.st_mode):
         raise UnreadableFile(NOT_REGULAR)
 
 
 def read_regular(path: Path | str, most: int) -> bytes:
-    """The bytes of a file. Raises as open_regular does, and UnreadableFile where there are more than `most`."""
+    """Read a whole file. Raises as open_regular does, and UnreadableFile if it holds more than `most` bytes."""
     fd, size = _open(path)
     try:
         if size > most:
             raise UnreadableFile(TOO_LARGE)
-        # One call reads up to 2 GiB of a regular file (man 2 read). Not a file object: it asks for the size again.
+        # One call reads up to 2 GiB of a regular file (man 2 read). A file object would query the size again.
         return os.read(fd, size)
     finally:
         os.close(fd)
 
 
 def map_regular(path: Path) -> pa.Buffer:
-    """The bytes of a file that no process changes, as a mapping. Raises as open_regular does."""
+    """Map a file that no process changes any more. Raises as open_regular does."""
     fd = open_regular(path)
     try:
         return pa.py_buffer(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))

@@ -1,16 +1,16 @@
-"""How each table lies in its Parquet file: row groups, order of rows, encodings, compression.
+"""Layout of each table in its Parquet file: row groups, sort order, encodings, compression.
 
-What was measured, on a minute of 96 busy cores (222,000 samples of 11,000 stacks), in bytes a sample:
+Measured on a minute of 96 busy cores (222,000 samples of 11,000 stacks), in bytes per sample:
 
 samples   sorted by thread and time 4.0, by core and time 5.0, by time 6.3, by stack 6.2: a thread keeps its process,
-          its command and mostly its core, so those columns vanish. Delta for numbers that grow along that order, a
-          dictionary for the rest (the stacks' hashes can't be compressed: a dictionary holds each once a row group).
-          zstd 9 saves 4% over 3 for a fifth more time.
-stacks    sorted by their frames and stored plain 1.16, in a dictionary 1.31, unsorted 1.36: neighbours share
-          their roots, and whole runs of eight-byte hashes are what zstd finds best.
+          its command and mostly its core, so those columns compress to almost nothing. Delta encoding for numbers that
+          grow along that order, a dictionary for the rest (stack hashes don't compress: a dictionary stores each once
+          per row group). zstd level 9 saves 4% over level 3 for a fifth more time.
+stacks    sorted by their frames and stored plain 1.16, in a dictionary 1.31, unsorted 1.36: adjacent stacks share
+          their roots, and zstd works best on whole runs of eight-byte hashes.
 frames    sorted by name with DELTA_BYTE_ARRAY 0.47, unsorted 0.69.
-overview  in a dictionary 10,900 bytes with LZ4 and 9,500 with zstd, which takes twice as long to decode; split by byte
-          streams 12,900 and 9,800. To open a Parquet file and find the column takes longer than all of these.
+overview  in a dictionary 10,900 bytes with LZ4 and 9,500 with zstd, which takes twice as long to decode; with byte
+          stream split 12,900 and 9,800. Opening a Parquet file and finding the column takes longer than any of these.
 others    delta for every integer and a dictionary for text: a tenth to a third smaller than dictionaries alone.
 """
 
@@ -23,12 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-# Not pyarrow.compute: it documents and wraps each of Arrow's 300 functions when it is imported, which takes a tenth of
-# the recorder's start. These are the same functions by name. Methods such as Table.take import it too.
+# Not pyarrow.compute: on import it documents and wraps each of Arrow's 300 functions, which takes a tenth of the
+# recorder's start-up time. These are the same functions, called by name. Methods like Table.take import it too.
 from pyarrow._compute import SortOptions, call_function
 
-# Row groups keep the order of time, so that a reader of five seconds decodes one or two of them, and a sealer holds
-# only one in memory.
+# Row groups are in time order, so a reader of five seconds decodes one or two of them, and the sealer holds only one in
+# memory.
 ROW_GROUP_ROWS = 131_072
 
 _DELTA = "DELTA_BINARY_PACKED"
@@ -36,8 +36,8 @@ _DELTA = "DELTA_BINARY_PACKED"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`sort` orders the rows inside a row group. Columns are encoded as `encodings` says; the others have a
-    dictionary. `statistics` are the columns whose minimum and maximum each row group has."""
+    """How a table is stored. `sort` is the order inside a row group. Columns listed in `encodings` use that encoding,
+    the others a dictionary. `statistics` lists the columns whose minimum and maximum each row group records."""
 
     encodings: Mapping[str, str]
     sort: tuple[str, ...] = ()
@@ -57,12 +57,12 @@ class Layout:
             "column_encoding": {leaf(name): encoding for name, encoding in self.encodings.items()} or None,
             "use_dictionary": [name for name in schema.names if name not in self.encodings] or False,
             "write_statistics": list(self.statistics) or False,
-            # Parquet's own types say all that is needed; a second copy of the schema costs a kilobyte a file.
+            # Parquet's own types are sufficient; a second copy of the schema costs a kilobyte per file.
             "store_schema": False,
-            # One page a column and row group: no reader takes less than that.
+            # One page per column and row group: no reader reads less than that.
             "data_page_size": 8 << 20,
             "dictionary_pagesize_limit": 4 << 20,
-            # A CRC-32 a page: 0.1% of the bytes.
+            # A CRC-32 per page: 0.1% of the bytes.
             "write_page_checksum": True,
         }
 
@@ -90,19 +90,19 @@ def layout_of(table: str, schema: pa.Schema) -> Layout:
 
 
 def arrange(table: str, rows: pa.Table) -> pa.Table:
-    """The rows of one row group in the order in which they are stored."""
+    """Sort the rows of one row group into their storage order."""
     if table == "stacks":
         return call_function("take", [rows, _by_frames(rows.column("frames").combine_chunks())])
     sort = layout_of(table, rows.schema).sort
     if not sort:
         return rows
-    # Not Table.sort_by: it imports pyarrow's query engine, which weighs more than the rest of the sealer.
+    # Not Table.sort_by: it imports pyarrow's query engine, which uses more memory than the rest of the sealer.
     order = call_function("sort_indices", [rows], SortOptions([(name, "ascending") for name in sort]))
     return call_function("take", [rows, order])
 
 
 def _by_frames(stacks: pa.ListArray) -> pa.Array:
-    """The order that brings stacks with the same root together."""
+    """The order that places stacks with the same root next to each other."""
     if isinstance(stacks, pa.ChunkedArray):
         stacks = stacks.chunk(0)
     frames = call_function("list_flatten", [stacks]).to_numpy()
@@ -111,8 +111,8 @@ def _by_frames(stacks: pa.ListArray) -> pa.Array:
 
 
 def order_by_prefix(values: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> list[int]:
-    """The order that brings lists with the same beginning together; the lists stand end to end in `values`. They are
-    compared as bytes: any order that does will do."""
+    """The order that places lists with the same beginning next to each other; the lists are concatenated in `values`.
+    They are compared as bytes: any order with this property will do."""
     content = values.tobytes()
     bounds = np.concatenate(([0], np.cumsum(lengths))) * values.itemsize
     ends = bounds.tolist()

@@ -1,13 +1,13 @@
-"""The names of segments, which are the whole index of a recording: no file is opened to find a window.
+"""Segment names, which are the whole index of a recording: finding a window opens no file.
 
     20260714T120000250Z_1f0c5a9e_86400250_60000
     wall start           boot     start    length in milliseconds of CLOCK_MONOTONIC
 
-A fifth number, where there is one, says how many milliseconds before its start the segment's earliest row lies (a
-kernel-log line that was read late). A segment that is still being written has no length yet.
+An optional fifth number says how many milliseconds before its start the segment's earliest row lies (a kernel-log line
+that was read late). A segment that is still being written has no length yet.
 
-The name is also the segment's clock: wall time = monotonic time + (wall start - start). Segments are cut when the
-wall clock moves against the monotonic one, so one difference holds for every row inside.
+The name also defines the segment's clock: wall time = monotonic time + (wall start - start). A new segment begins when
+the wall clock moves against the monotonic one, so a single offset holds for every row inside.
 """
 
 import re
@@ -19,26 +19,26 @@ from exhume.model.clock import MILLIS, Window
 
 LIVE_DIRECTORY = "live"
 LIVE_SUFFIX = ".arrows"
-# Names inside the live directory of segments on their way in and out. Two levels below the recording, so that a
-# pattern such as D/*/cpu.parquet never sees them.
+# Suffixes for segments that are being created or removed inside the live directory. They are two levels below the
+# recording, so that a pattern like D/*/cpu.parquet never matches them.
 SEALING_SUFFIX = ".sealing"
 DROPPING_SUFFIX = ".dropping"
-# Room that the recorder holds for a full disk.
+# Disk space that the recorder holds back for when the disk is full.
 RESERVE_NAME = "reserve"
 # The state of the recorder, for probes.
 HEALTH_NAME = "health.json"
-# What a recording was imported from; and, among the live segments, what an import builds.
+# The source of an imported recording; and, inside the live directory, where an import is staged.
 IMPORTS_NAME = "imports.json"
 IMPORT_STAGING_NAME = "import"
-# What is to be sent to a lake.
+# The queue of segments to be pushed to a lake.
 PUSH_NAME = "push"
-# A segment that can't be sealed; it is kept for people, and goes when its time comes.
+# A segment that can't be sealed; it is kept for inspection until the retention removes it.
 DAMAGED_SUFFIX = ".damaged"
 PARQUET_SUFFIX = ".parquet"
 LOCK_NAME = "recorder.lock"
-# The file, next to a segment's tables, of how busy each core was in each second.
+# A file next to a segment's tables that says how busy each core was in each second.
 OVERVIEW = "overview"
-# Of earlier versions, in a format of its own; not read any more.
+# Written by earlier versions in a format of its own; no longer read.
 OLD_OVERVIEW_FILE = "overview.bin"
 
 _PATTERN = re.compile(
@@ -52,7 +52,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @lru_cache(16)
 def _day_ms(text: str) -> int | None:
-    """Where a day (YYYYMMDD) begins; None where there is no such day. A recording has hundreds of names of few days."""
+    """Milliseconds since 1970 at which a day (YYYYMMDD) begins; None if there is no such day. Cached: a recording has
+    hundreds of names from few days."""
     try:
         return (datetime(int(text[:4]), int(text[4:6]), int(text[6:]), tzinfo=UTC) - _EPOCH) // _MILLISECOND
     except ValueError:
@@ -78,7 +79,7 @@ class SegmentName:
 
     @classmethod
     def parse(cls, text: str) -> "SegmentName | None":
-        """The name, or None where it is not the name of a segment."""
+        """Parse a name; None if it is not the name of a segment."""
         match = _PATTERN.fullmatch(text)
         if match is None:
             return None
@@ -91,7 +92,7 @@ class SegmentName:
 
     @classmethod
     def of_entry(cls, text: str) -> "SegmentName | None":
-        """The name of something in a directory, or None where it names no segment that a clock can have timed."""
+        """Parse a directory entry; None if it does not name a segment with times that a clock can produce."""
         found = cls.parse(text)
         if found is None or found.wall_ms < 0:
             return None
@@ -100,12 +101,12 @@ class SegmentName:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What stays the same when a segment is sealed: its boot and its start."""
+        """Boot and start, which stay the same when a segment is sealed."""
         return (self.boot, self.start_ms)
 
     @property
     def identity(self) -> bytes:
-        """The key, as the files of a segment carry it."""
+        """The key in the form that the files of a segment carry."""
         return f"{self.boot}_{self.start_ms}".encode()
 
     @property
@@ -124,6 +125,6 @@ class SegmentName:
 
 
 def boot_part(boot_id: str) -> str:
-    """The eight hex digits of a boot id that names carry."""
+    """The first eight hex digits of a boot id, as used in names."""
     digits = "".join(c for c in boot_id.lower() if c in "0123456789abcdef")
     return digits[:8].ljust(8, "0")

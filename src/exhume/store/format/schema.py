@@ -1,5 +1,5 @@
-"""Arrow schemas of the tables, derived from the model; the facts that every file carries, and the checksum of every
-message of a live one."""
+"""Arrow schemas of the tables, derived from the model; the facts that every file carries, and the checksum of each
+message in a live file."""
 
 import re
 import zlib
@@ -15,14 +15,14 @@ from exhume.store.format.names import SegmentName
 FACTS_KEY = b"exhume"
 TABLE_KEY = b"exhume.table"
 SEGMENT_KEY = b"exhume.segment"
-# In the custom metadata of each message of a live file: the CRC-32 of the whole message, in hexadecimal. It is computed
-# while the value is this one, of the same length.
+# Key in the custom metadata of each message of a live file: the CRC-32 of the whole message, in hexadecimal. It is
+# computed while the value is the placeholder below, which has the same length.
 CHECKSUM_KEY = b"exhume.checksum"
 UNSET_CHECKSUM = b"crc32:00000000"
-# The format that a file says it has, in the JSON of its facts. More digits than these are a newer format all the same.
+# The format version in the JSON of a file's facts. A version with more digits than this is newer than ours anyway.
 FORMAT = re.compile(rb'"format_version":\s*(\d{1,9})')
 
-# Tables that explain others: each segment repeats them, and a row holds for its whole segment.
+# Tables that other tables refer to: each segment repeats them, and a row is valid for its whole segment.
 DIMENSIONS = ("frames", "stacks", "processes")
 
 _TYPES: dict[str, pa.DataType] = {
@@ -38,14 +38,14 @@ _TYPES: dict[str, pa.DataType] = {
 }
 
 
-# The kind of the losses that count rows which a full disk had no room for.
+# The kind of losses that counts rows dropped because the disk was full.
 DISK_FULL = "disk-full"
 
 # Why a file that exhume wrote can't be decoded.
 DAMAGED = "truncated or damaged"
 
-# What Arrow, and Python's conversions of its values, raise for damaged bytes. OSError is among them: that is how Arrow
-# reports short reads.
+# Exceptions that Arrow, and Python's conversions of its values, raise for damaged bytes. OSError is among them because
+# Arrow reports short reads that way.
 DECODING_ERRORS = (
     pa.ArrowException,
     OSError,
@@ -59,8 +59,8 @@ DECODING_ERRORS = (
 
 
 class UnreadableFile(Exception):
-    """A file in the directory that can't be used, or not all of it; the message says why. `rows` are those that can be
-    used all the same."""
+    """A file in the directory that is wholly or partly unusable; the message says why. `rows` are the rows that can be
+    used nevertheless."""
 
     def __init__(self, reason: str, rows: pa.Table | None = None) -> None:
         super().__init__(reason)
@@ -68,15 +68,15 @@ class UnreadableFile(Exception):
 
 
 def with_checksum(message: bytes) -> list[bytes | memoryview]:
-    """An encapsulated message whose checksum is unset, in pieces, with the checksum set."""
-    # The metadata comes first: no text in the rows that looks like the value is found instead.
+    """Set the checksum of an encapsulated message; returns the message in pieces."""
+    # The metadata precedes the rows, so text in a row that looks like the placeholder is not found instead.
     place = message.index(UNSET_CHECKSUM)
     whole = memoryview(message)
     return [whole[:place], _checksum(zlib.crc32(message)), whole[place + len(UNSET_CHECKSUM) :]]
 
 
 def checksum_matches(message: memoryview, value: bytes) -> bool:
-    """Whether an encapsulated message is the one that its checksum was computed of."""
+    """Whether the checksum of an encapsulated message matches its contents."""
     metadata_bytes = int.from_bytes(message[4:8], "little")
     place = bytes(message[: 8 + metadata_bytes]).find(value)
     if place < 0 or len(value) != len(UNSET_CHECKSUM):
@@ -101,8 +101,8 @@ def _required(table: str) -> tuple[str, ...]:
 
 
 def check_schema(found: pa.Schema, table: str) -> None:
-    """Raises UnreadableFile where a file can't hold rows of the table: a column that has to be there is missing, or one
-    has another type."""
+    """Raise UnreadableFile if a file can't hold rows of the table: a required column is missing, or a column has the
+    wrong type."""
     if found.equals(schema_of(table)):
         return
     names = found.names
@@ -115,7 +115,7 @@ def check_schema(found: pa.Schema, table: str) -> None:
 
 
 def check_required(rows: pa.RecordBatch | pa.Table, table: str) -> None:
-    """Raises UnreadableFile where a column that always has a value has none."""
+    """Raise UnreadableFile if a required column has missing values."""
     for name in _required(table):
         place = rows.schema.get_field_index(name)
         if place >= 0 and rows.column(place).null_count:
@@ -123,7 +123,7 @@ def check_required(rows: pa.RecordBatch | pa.Table, table: str) -> None:
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of one type can be read as those of another: another version may have a wider or narrower one."""
+    """Whether values of one type can be read as the other: another version may use a wider or narrower type."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if found.equals(wanted):
@@ -135,7 +135,7 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 @cache
 def time_column(table: str) -> str | None:
-    """The column that places a row in time: `time` in nanoseconds, `time_ms` in samples, none in stacks and frames."""
+    """The column that places a row in time: `time` in nanoseconds, `time_ms` in samples, None in stacks and frames."""
     names = {c.name for c in columns_of(table)}
     return next((name for name in ("time", "time_ms") if name in names), None)
 
@@ -147,19 +147,19 @@ def with_facts(table: str, facts: RecordingFacts, segment: SegmentName) -> pa.Sc
 
 
 def facts_in(metadata: Mapping[bytes, bytes] | None, table: str, segment: SegmentName) -> RecordingFacts:
-    """The facts in the metadata of a file that stands in the place of a segment's table. Raises UnreadableFile for
-    foreign files, for newer formats and for files of another table or segment."""
+    """The facts in the metadata of a file that is in the place of a segment's table. Raises UnreadableFile for files
+    that exhume did not write, for newer formats and for files of another table or segment."""
     metadata = metadata or {}
     text = metadata.get(FACTS_KEY)
     if text is None:
         raise UnreadableFile("not written by exhume")
-    # Before anything else: a later format may have its facts in another form.
+    # Checked first: a later format may store its facts differently.
     version = FORMAT.search(text)
     if version and int(version[1]) > FORMAT_VERSION:
         raise UnreadableFile(
             f"format {int(version[1])} is newer than this exhume reads (format {FORMAT_VERSION}); upgrade exhume"
         )
-    # Files of earlier versions don't say these.
+    # Files written by earlier versions lack these keys.
     if metadata.get(TABLE_KEY, table.encode()) != table.encode():
         raise UnreadableFile("a file of another table")
     if metadata.get(SEGMENT_KEY, segment.identity) != segment.identity:
@@ -170,13 +170,13 @@ def facts_in(metadata: Mapping[bytes, bytes] | None, table: str, segment: Segmen
         raise UnreadableFile("not written by exhume") from error
 
 
-# The files of a recording have the same facts.
+# All files of a recording have the same facts, so they are parsed once.
 _parse_facts = lru_cache(maxsize=16)(RecordingFacts.from_json)
 
 
 def conform(found: pa.Table, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Give rows of another version today's columns (all, or the ones asked for): missing ones are null, unknown
-    ones are left out. Raises UnreadableFile where a value is missing that every row has."""
+    """Convert rows of another version to today's columns (all, or the requested ones): missing columns are null,
+    unknown ones are dropped. Raises UnreadableFile if a required value is missing."""
     check_required(found, table)
     wanted = _schema_of_columns(table, None if columns is None else tuple(columns))
     if found.schema.equals(wanted):
@@ -186,7 +186,7 @@ def conform(found: pa.Table, table: str, columns: Sequence[str] | None = None) -
 
 @lru_cache(maxsize=256)
 def _schema_of_columns(table: str, columns: tuple[str, ...] | None) -> pa.Schema:
-    """The part of a table's schema that is asked for."""
+    """The requested part of a table's schema."""
     return pa.schema([field for field in schema_of(table) if columns is None or field.name in columns])
 
 

@@ -1,1 +1,1 @@
-"""Rows -> segments: the recorder's end of the store."""
+"""Turn rows into segments: the recorder's side of the store."""

@@ -1,4 +1,4 @@
-"""Writes the rows of a window as a recording of their own, and packs it with a report into one file."""
+"""Write the rows of a window as a separate recording, and pack it with a report into one file."""
 
 import os
 import tempfile
@@ -25,21 +25,21 @@ from exhume.store.read.reader import Request, facts_of
 from exhume.store.read.recording import Recording
 from exhume.store.write.seal import write_sealed
 
-# The earliest that a zip file can say: the same bundle has the same bytes.
+# The earliest time stamp a zip file can hold. A fixed one makes the same bundle have the same bytes.
 _STAMP = (1980, 1, 1, 0, 0, 0)
 _FILE_MODE = 0o644 << 16
 
 
 def write_bundle(path: Path, recording: Recording, window: Window, documents: Mapping[str, bytes]) -> int:
-    """Write the bundle of a window; `documents` are files for people. Returns its size. Raises OSError, and
-    RecordingError where there is nothing in the window."""
+    """Write the bundle of a window and return its size. `documents` are files for human readers. Raises OSError, and
+    RecordingError if nothing was recorded in the window."""
     with tempfile.TemporaryDirectory(prefix="exhume-bundle-") as scratch:
         trimmed = Path(scratch)
         trim(recording, window, trimmed)
         segments = sorted(trimmed.iterdir())
         if not segments:
             raise RecordingError("nothing was recorded in that time")
-        # Next to its place, for its owner alone: it appears as a whole.
+        # Staged next to the target with owner-only access, then renamed: the bundle appears complete or not at all.
         fd, staged = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         with ExitStack() as undo:
             undo.callback(Path(staged).unlink, missing_ok=True)
@@ -61,8 +61,8 @@ def _entry(name: str, method: int) -> zipfile.ZipInfo:
 
 
 def trim(recording: Recording, window: Window, target: Path) -> None:
-    """Write the rows of a window as sealed segments into a directory, with the stacks and frames that they mention. The
-    first begins with the inventory as it was then."""
+    """Write the rows of a window into a directory as sealed segments, with the stacks and frames that they refer to.
+    The first segment begins with the inventory as of the start of the window."""
     carried = newest_rows(recording, window.since)
     for segment in recording.holding(window):
         tables = {table: rows for table in TABLES if (rows := recording.rows_of(segment, Request(table, window)))}
@@ -80,14 +80,14 @@ def trim(recording: Recording, window: Window, target: Path) -> None:
 
 
 def _with_carried(own: pa.Table | None, carried: Mapping[str, Mapping[str, Any]], begin: int) -> pa.Table:
-    """The rows of a segment behind those of an earlier one, which hold from its beginning on."""
+    """Prepend rows carried over from an earlier segment, which are valid from the start of this one."""
     schema = schema_of("inventory")
     earlier = pa.Table.from_pylist([{**row, "time": begin} for row in carried.values()], schema)
     return earlier if own is None else pa.concat_tables([earlier, own.select(schema.names).cast(schema)])
 
 
 def _keep_mentioned(tables: dict[str, pa.Table]) -> None:
-    """Leave out the stacks that no sample has, and the frames of no stack."""
+    """Drop the stacks that no sample refers to, and the frames that no stack refers to."""
     samples, stacks, frames = (tables.pop(table, None) for table in ("samples", "stacks", "frames"))
     if samples is None:
         return

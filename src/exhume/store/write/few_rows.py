@@ -1,9 +1,10 @@
-"""Few rows of numbers as a message of an Arrow IPC stream, without making Arrow arrays of them.
+"""Encode a few rows of numbers as an Arrow IPC stream message without building Arrow arrays.
 
-Most tables get a row or a few each second, and Arrow takes far longer to build and serialise a batch of one row than to
-copy it. Messages of one shape (the number of rows, and which values are missing) differ in their body alone, and the
-body of numbers is the values one after the other. So Arrow writes one message of each shape, which is kept; later ones
-get their values packed into its place. Where Arrow's body is not what is expected, Arrow writes all of them.
+Most tables get one or two rows per second, and Arrow takes far longer to build and serialise a batch of one row than to
+copy it. Messages of the same shape (the number of rows, and which values are missing) differ only in their body, and
+the body of a batch of numbers is the values one after another. Arrow therefore writes one template message per shape,
+which is cached; the values of later messages are packed into its body. If Arrow's body does not have the expected
+layout, Arrow writes all messages of that shape.
 """
 
 import struct
@@ -18,19 +19,19 @@ import pyarrow as pa
 from exhume.model.tables import Columns, columns_of
 from exhume.store.format.schema import schema_of
 
-# A bitmap of the rows that have a value is one word.
+# The bitmap of the rows that have a value is a single 64-bit word.
 MOST_ROWS = 64
 _SHAPES_KEPT = 256
-# By the kind of a column: struct's code.
+# struct format codes by column kind.
 _CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q", "int32": "i", "int64": "q", "float64": "d"}
 
-# For each column the bitmap of the rows that have a value, or None where all have.
+# For each column, the bitmap of the rows that have a value, or None if all have one.
 Gaps = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Rows as an encapsulated message whose checksum is unset."""
+    """Rows as an encapsulated message whose checksum is not set yet."""
 
     num_rows: int
     data: bytes
@@ -38,7 +39,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What all messages of a shape begin with, and how their body is packed."""
+    """The head that all messages of a shape share, and the packing of their body."""
 
     head: bytes
     body: struct.Struct
@@ -46,7 +47,7 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Names, codes, and whether they may be missing, of a table's columns."""
+    """A table's columns: their names, struct codes, and whether values may be missing."""
 
     names: tuple[str, ...]
     set_of_names: frozenset[str]
@@ -56,7 +57,7 @@ class _Columns:
 
 @cache
 def _columns(table: str) -> _Columns | None:
-    """None for a table that has other columns than numbers."""
+    """Describe a table's columns; None if any of them is not numeric."""
     columns = columns_of(table)
     if not all(column.kind in _CODES for column in columns):
         return None
@@ -66,8 +67,8 @@ def _columns(table: str) -> _Columns | None:
 
 
 def message_of(table: str, columns: Columns, encode: Callable[[str, pa.RecordBatch], bytes]) -> Message | None:
-    """The rows of a table; None where that can't be done, or where they don't fit the table. `encode` has Arrow write a
-    message."""
+    """Encode the rows of a table; None if the fast path can't, or if they don't fit the table. `encode` has Arrow write
+    a message."""
     known = _columns(table)
     if known is None or not columns:
         return None
@@ -96,12 +97,12 @@ def message_of(table: str, columns: Columns, encode: Callable[[str, pa.RecordBat
     try:
         return Message(rows, shape.head + shape.body.pack(*flat))
     except struct.error:
-        # Not a number, or one beyond the column's type.
+        # Not a number, or out of range for the column's type.
         return None
 
 
 def _values(column: Any, rows: int) -> list[Any]:
-    """A column as a list; one that was left out is missing in all rows. Empty where its type needs a closer look."""
+    """A column as a list, all None if it was left out. Empty if the type of the values needs closer inspection."""
     if column is None:
         return [None] * rows
     return column.tolist() if isinstance(column, np.ndarray) and column.dtype.kind in "iu" else []
@@ -109,7 +110,7 @@ def _values(column: Any, rows: int) -> list[Any]:
 
 @lru_cache(maxsize=_SHAPES_KEPT)
 def _shape(table: str, rows: int, gaps: Gaps, encode: Callable[[str, pa.RecordBatch], bytes]) -> _Shape | None:
-    """A shape, as Arrow writes it; None where the body is another one than it should be."""
+    """Build a shape from a message that Arrow writes; None if its body does not have the expected layout."""
     known = _columns(table)
     assert known is not None
     parts: list[str] = []
@@ -117,7 +118,7 @@ def _shape(table: str, rows: int, gaps: Gaps, encode: Callable[[str, pa.RecordBa
     arrays: list[pa.Array] = []
     for number, (code, gap, field) in enumerate(zip(known.codes, gaps, schema_of(table), strict=True)):
         present = [gap is None or bool(gap >> place & 1) for place in range(rows)]
-        # No two columns have the same values: a body in another order would be found out.
+        # No two columns have the same values, so a body in a different order is detected.
         cells = _cells(present, number)
         arrays.append(pa.array([cell if here else None for cell, here in zip(cells, present, strict=True)], field.type))
         parts.append(("" if gap is None else "Q") + f"{rows}{code}" + f"{-rows * struct.calcsize(code) % 8}x")

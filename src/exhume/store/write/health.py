@@ -1,4 +1,4 @@
-"""Keeps `D/live/health.json` current: what a probe has to know of the recorder, without reading the recording."""
+"""Keep `D/live/health.json` current: what a probe needs to know about the recorder without reading the recording."""
 
 import errno
 import os
@@ -18,8 +18,8 @@ AVERAGED_TICKS = 60
 
 
 class HealthFile:
-    """An observer of the recorder's ticks. An error of writing, but a full disk, is left to the loop, which retries it:
-    meanwhile the file grows old, and that is what a probe is to see."""
+    """Observer of the recorder's ticks. Write errors other than a full disk propagate to the loop, which retries:
+    meanwhile the file's age grows, and that is what a probe checks."""
 
     name = "health-file"
 
@@ -30,11 +30,11 @@ class HealthFile:
         self._fd: int | None = None
         self._used = HEALTH_BYTES
         self._began: int | None = None
-        # Of an earlier recorder: until the first tick of this one there is nothing to say.
+        # Left by an earlier recorder: there is nothing to report until this one's first tick.
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
         self._losses: deque[tuple[int, Counter[str]]] = deque()
-        # Of the last ticks, and in all of them.
+        # Costs of the most recent ticks, and their sums.
         self._spent: deque[tuple[int, int]] = deque(maxlen=AVERAGED_TICKS)
         self._spent_us = self._spent_ns = 0
 
@@ -81,12 +81,12 @@ class HealthFile:
                 self._access.apply(self._fd)
             content = health.encode()
             used = len(content.rstrip(b" "))
-            # In place: a new file a second, renamed, would make the file system write each of them to the disk. What is
-            # blank and was blank before need not be written.
+            # Written in place: creating and renaming a file every second would make the file system write each one to
+            # the disk. Padding that was already blank is not written again.
             os.pwrite(self._fd, content[: max(used, self._used)], 0)
             self._used = used
         except OSError as error:
-            # A full disk is the store's to report; there is room again when it has removed old segments.
+            # The store reports a full disk; there is room again once it has removed old segments.
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
 

@@ -1,4 +1,4 @@
-"""One recorder a directory: a lock that the kernel gives back when the recorder dies, however it dies."""
+"""One recorder per directory, enforced by a lock that the kernel releases however the recorder dies."""
 
 import errno
 import fcntl
@@ -11,10 +11,10 @@ from exhume.model.errors import DirectoryBusy, RecordingError
 from exhume.model.ownership import PRIVATE_DIRECTORY, PRIVATE_FILE, Access, open_own, trusted_users
 from exhume.store.format.names import LOCK_NAME
 
-# What the kernel says when there is no room, on the disk or in a quota.
+# The errors the kernel returns for a full disk or an exhausted quota.
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _TRIES, _PAUSE_S = 5, 0.02
-# On a starved node even an instant may last: its process has to wait for a core.
+# On a starved node even a momentary lock may be held for long: its holder has to wait for a core.
 _LONGEST_INSTANT_S = 10.0
 
 
@@ -23,13 +23,13 @@ class DirectoryLock:
 
     def __init__(self, directory: Path, access: Access | None = None) -> None:
         self.directory = directory
-        #: Whether the directory could be read by more users than it should.
+        #: Whether the directory was readable by more users than it should have been.
         self.tightened = False
         path = directory / LOCK_NAME
         try:
             self._take_over(access or Access())
             self._fd = open_own(path, os.O_RDWR | os.O_CREAT)
-            # flock needs no more than reading: a user who may read the file could keep the recorder from starting.
+            # flock only needs read permission: a user who may read the file could keep the recorder from starting.
             if os.fstat(self._fd).st_uid == os.geteuid():
                 os.fchmod(self._fd, PRIVATE_FILE)
         except OSError as error:
@@ -49,12 +49,12 @@ class DirectoryLock:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
         except OSError:
-            # A full disk: the lock holds all the same, only the pid can't be written.
+            # The disk is full: the lock holds all the same, only the pid can't be written.
             os.ftruncate(self._fd, 0)
 
     def _take_over(self, access: Access) -> None:
-        """Make the directory, or tighten one that a recorder made before. One that is there for other purposes keeps
-        its mode. Raises OSError, and RecordingError where it belongs to another user."""
+        """Create the directory, or tighten the mode of one that an earlier recorder created. A directory that exists
+        for other purposes keeps its mode. Raises OSError, and RecordingError if it belongs to another user."""
         directory = self.directory
         directory.parent.mkdir(parents=True, exist_ok=True)
         made = False
@@ -80,8 +80,8 @@ class DirectoryLock:
             raise RecordingError(f"{directory} can be written by every user; choose another directory with --dir")
 
     def vanished(self) -> bool:
-        """Whether the lock file was deleted, and with it (as good as always) the whole directory: what is
-        written to files that are already open would then be lost."""
+        """Whether the lock file was deleted, which almost always means that the whole directory was: writes to files
+        that are still open would then be lost."""
         return os.fstat(self._fd).st_nlink == 0
 
     def close(self) -> None:
@@ -89,8 +89,8 @@ class DirectoryLock:
 
 
 def _lock(fd: int) -> None:
-    """Take the lock for a recorder. Another one has it alone; a process that only asks (`being_recorded`) shares it for
-    an instant, and is waited for."""
+    """Take the recorder's exclusive lock. Fails if another recorder holds it; a process that only checks
+    (`being_recorded`) holds it shared for a moment, and is waited for."""
     refused, deadline = 0, time.monotonic() + _LONGEST_INSTANT_S
     while True:
         try:
@@ -103,7 +103,7 @@ def _lock(fd: int) -> None:
 
 
 def _is_shared(fd: int) -> bool:
-    """Whether no process has it alone."""
+    """Whether no process holds the lock exclusively."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -113,7 +113,7 @@ def _is_shared(fd: int) -> bool:
 
 
 def being_recorded(directory: Path) -> bool:
-    """Whether a recorder holds the directory now. A recorder that was killed holds nothing any more."""
+    """Whether a recorder holds the directory now. The kernel has released the lock of a recorder that was killed."""
     try:
         fd = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except PermissionError:
@@ -132,8 +132,8 @@ def being_recorded(directory: Path) -> bool:
 
 
 def _listed_as_locked(path: Path) -> bool:
-    """Whether the kernel lists a lock on a file that may not be opened: members of the group that reads recordings.
-    The columns of /proc/locks are those of fs/locks.c, lock_get_status: "1: FLOCK ADVISORY WRITE pid maj:min:inode"."""
+    """Whether the kernel lists a lock on a file that the caller may not open (members of the group that reads
+    recordings). Columns of /proc/locks: fs/locks.c, lock_get_status: "1: FLOCK ADVISORY WRITE pid maj:min:inode"."""
     try:
         known = path.stat()
         listed = Path("/proc/locks").read_text()
@@ -144,7 +144,7 @@ def _listed_as_locked(path: Path) -> bool:
 
 
 def cannot_write(directory: Path, error: OSError) -> RecordingError:
-    """The sentence for a directory that can't be recorded to."""
+    """The error for a directory that can't be recorded to."""
     if isinstance(error, FileExistsError | NotADirectoryError):
         at = next((path for path in (directory, *directory.parents) if path.is_file()), directory)
         return RecordingError(f"cannot record to {directory}: {at} is a file; name a directory with --dir")

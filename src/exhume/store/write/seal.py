@@ -1,7 +1,7 @@
-"""Live segment -> sealed segment: Arrow streams become Parquet files in a staging directory, renamed into place.
+"""Seal a live segment: Arrow streams become Parquet files in a staging directory, which is renamed into place.
 
-Whatever is interrupted can be done again: a half-written sealed segment is thrown away, and a live segment
-whose sealed one exists already is only removed.
+Sealing can be repeated after any interruption: a half-written sealed segment is discarded, and a live segment whose
+sealed counterpart exists already is only removed.
 """
 
 import os
@@ -33,13 +33,13 @@ from exhume.store.format.schema import DIMENSIONS, UnreadableFile, facts_in, tim
 from exhume.store.read.core_grid import OverviewRows
 from exhume.store.read.reader import LiveStream
 
-# Smaller live files are read in one piece: a message of each tick takes four system calls else.
+# Smaller live files are read into memory whole: otherwise the message of each tick costs four system calls.
 _IN_MEMORY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sealed segment and its size on disk. `damaged` are the tables of which not all rows could be decoded."""
+    """A sealed segment and its size on disk. `damaged` lists the tables whose rows could not all be decoded."""
 
     name: SegmentName
     path: Path
@@ -48,11 +48,11 @@ class Sealed:
 
 
 class DamagedSegment(Exception):
-    """A live segment of which nothing can be sealed."""
+    """A live segment from which nothing can be sealed."""
 
 
 class SealProcessFailed(Exception):
-    """A process that sealed ended, or did not start, for a reason that need not be the segment's."""
+    """A sealing process exited or failed to start for a reason that is not necessarily the segment's fault."""
 
 
 @dataclass(slots=True)
@@ -69,14 +69,14 @@ class _Reach:
         scale = MILLIS if column == "time" else 1
         extent = call_function("min_max", [rows.column(column)])
         self.first_ms = min(self.first_ms, extent["min"].as_py() // scale)
-        # An anchor stands at the end of its tick, a row at the start of what it describes: it needs room behind it.
+        # An anchor's time is the end of its tick. Other rows begin at their time, so they need room after it.
         room = 0 if table == "anchors" else 1
         self.last_ms = max(self.last_ms, extent["max"].as_py() // scale + room)
 
 
 def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | None:
-    """Seal a live segment that no process writes to any more. None where it held no rows. Raises OSError (a full disk)
-    and DamagedSegment with the live segment untouched."""
+    """Seal a live segment that no process writes to any more. None if it had no rows. Raises OSError (a full disk) or
+    DamagedSegment, and then leaves the live segment untouched."""
     name = SegmentName.parse(live.name)
     if name is None:
         raise ValueError(f"{live} is not a segment")
@@ -90,7 +90,7 @@ def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | 
     reach = _Reach(name.start_ms, name.start_ms)
     overview = OverviewRows()
     try:
-        # Nothing in it can be read by others before it has its access.
+        # Other users can't read anything in it before its final access mode is set.
         staging.mkdir(mode=PRIVATE_DIRECTORY)
         tables = [table for table in sorted(TABLES) if (live / (table + LIVE_SUFFIX)).exists()]
         damaged = tuple(table for table in tables if _seal_table(live, staging, table, (reach, overview)))
@@ -119,7 +119,7 @@ def seal(recording: Path, live: Path, access: Access | None = None) -> Sealed | 
 
 
 def write_sealed(recording: Path, name: SegmentName, facts: RecordingFacts, tables: Mapping[str, pa.Table]) -> Path:
-    """Write rows as a sealed segment that begins at `name`. Raises OSError with nothing left."""
+    """Write rows as a sealed segment that begins at `name`. On OSError nothing is left behind."""
     staging = recording / (str(name) + SEALING_SUFFIX)
     reach, overview = _Reach(name.start_ms, name.start_ms), OverviewRows()
     try:
@@ -138,7 +138,7 @@ def write_sealed(recording: Path, name: SegmentName, facts: RecordingFacts, tabl
 
 
 def _seal_table(live: Path, staging: Path, table: str, watching: tuple[_Reach, OverviewRows]) -> bool:
-    """Write one table, if it has rows; those that watch are shown them. Whether not all of it could be decoded."""
+    """Write one table, if it has rows, and pass them to the watchers. Returns whether some could not be decoded."""
     file, path = live / (table + LIVE_SUFFIX), staging / (table + PARQUET_SUFFIX)
     name = SegmentName.parse(live.name)
     assert name is not None
@@ -170,7 +170,7 @@ def _write_rows(
                     path, rows.schema, **layout_of(table, rows.schema).writer_options(rows.schema)
                 )
                 writer.add_key_value_metadata(rows.schema.metadata)
-            # Let go of the unsorted rows before the sorted ones are written.
+            # Free the unsorted rows before the sorted ones are written.
             group.clear()
             rows = arrange(table, rows)
             writer.write_table(rows, row_group_size=max(1, rows.num_rows))
@@ -193,7 +193,7 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBat
 
 
 def set_aside(live: Path) -> Path:
-    """Take a live segment that can't be sealed out of the way of the recorder and of readers."""
+    """Move a live segment that can't be sealed out of the way of the recorder and of readers."""
     aside = live.with_name(live.name + DAMAGED_SUFFIX)
     shutil.rmtree(aside, ignore_errors=True)
     live.rename(aside)
@@ -201,7 +201,7 @@ def set_aside(live: Path) -> Path:
 
 
 def discard(recording: Path, segment: Path) -> None:
-    """Remove a segment. It leaves its place in one step first, so that a reader finds all of it or nothing."""
+    """Remove a segment. It is renamed away first, in one step, so that a reader finds all of it or nothing."""
     leaving = recording / LIVE_DIRECTORY / (segment.name + DROPPING_SUFFIX)
     shutil.rmtree(leaving, ignore_errors=True)
     segment.rename(leaving)
@@ -218,7 +218,7 @@ def sweep(recording: Path) -> None:
 
 
 def leftovers(recording: Path) -> list[Path]:
-    """Live segments, oldest first."""
+    """Live segments that have not been sealed, oldest first."""
     found = [
         (name.start_ms, path)
         for path in (recording / LIVE_DIRECTORY).iterdir()
@@ -231,8 +231,8 @@ def leftovers(recording: Path) -> list[Path]:
 
 
 def sync(path: Path | str, access: Access | None = None, *, data_only: bool = False) -> None:
-    """Wait until a file or directory is on the disk, with the access it is to have; with `data_only`, what is needed to
-    read it again."""
+    """Fsync a file or directory after applying its final access mode. With `data_only`, wait only for what is needed to
+    read the data again (fdatasync)."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         if access is not None:

@@ -1,6 +1,6 @@
-"""Sealing in a process of its own: what a damaged segment does to it leaves the recorder alone.
+"""Seal in a separate process, so that a damaged segment can't take the recorder down with it.
 
-The process reads the name of a live segment a line, and answers each with a line of JSON.
+The process reads one live segment name per line from stdin and answers each with a line of JSON.
 """
 
 import ctypes
@@ -21,9 +21,9 @@ from exhume.store.format.names import LIVE_DIRECTORY, SegmentName
 from exhume.store.format.schema import DECODING_ERRORS
 from exhume.store.write.seal import DamagedSegment, Sealed, SealProcessFailed, seal
 
-# No segment takes this long, on no machine: a process that does follows damaged bytes in circles.
+# Sealing never takes this long on any machine: a process that exceeds it is looping over damaged bytes.
 LONGEST_S = 600.0
-# How a process ends that followed damaged bytes. Others (SIGKILL, SIGTERM) come from outside.
+# Signals that end a process which decoded damaged bytes. Others (SIGKILL, SIGTERM) come from outside.
 _CRASHES = tuple(
     -number for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP)
 )
@@ -31,8 +31,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 class SealProcess:
-    """Seals segments of one recording, one after the other, until it is closed. Raises SealProcessFailed where it can't
-    be started."""
+    """Seals the segments of one recording one after another until it is closed. Raises SealProcessFailed if it can't be
+    started."""
 
     def __init__(self, recording: Path, access: Access) -> None:
         group = "" if access.group is None else str(access.group)
@@ -44,15 +44,15 @@ class SealProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
-                # Ctrl-C is for the recorder, which lets the segment be finished.
+                # Ctrl-C is meant for the recorder, which lets the current segment finish.
                 start_new_session=True,
             )
         except OSError as error:
             raise SealProcessFailed from error
 
     def seal(self, live: Path) -> Sealed | None:
-        """As `seal.seal`. Raises DamagedSegment also where the process crashed or did not come to an end, and
-        SealProcessFailed where it ended otherwise: then it seals nothing more."""
+        """Do what `seal.seal` does. Raises DamagedSegment also if the process crashed or timed out, and
+        SealProcessFailed if it exited for another reason; it then seals nothing more."""
         answer = self._ask(live.name)
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]))
@@ -67,7 +67,7 @@ class SealProcess:
         return Sealed(name, path, answer["size"], tuple(answer["tables"]))
 
     def kill(self) -> None:
-        """Give up what it seals, from another thread."""
+        """Abort the current segment, from another thread."""
         self._process.kill()
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ def _answer(recording: Path, live: Path, access: Access) -> dict[str, Any]:
 def main() -> None:
     recording, parent = Path(sys.argv[1]), int(sys.argv[2])
     access = Access(int(sys.argv[3]) if sys.argv[3] else None)
-    # Without the recorder no lock is held: another one may start and seal the same segment.
+    # When the recorder dies, its lock is released: another recorder may start and seal the same segment.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return

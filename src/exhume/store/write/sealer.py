@@ -1,4 +1,4 @@
-"""Sealing in the background, so that no tick waits for compression or for the disk."""
+"""Seal in the background, so that no tick waits for compression or for the disk."""
 
 import os
 import threading
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from exhume.store.write.seal_process import SealProcess
 
 
-# How much a power cut may cost at most: live files are synced this often.
+# Live files are synced this often, which bounds what a power cut can lose.
 SYNC_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A segment to be sealed. A leftover of another recorder may be damaged in any way: it is sealed in a process of
-    its own."""
+    """A segment to seal. A leftover of another recorder may be damaged in any way, so it is sealed in a separate
+    process."""
 
     live: Path
     tick: Tick | None = None
@@ -54,7 +54,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class StoreLoss:
-    """Something that the store could not keep, for the losses table."""
+    """Data that the store could not keep, for the losses table."""
 
     kind: str
     count: int
@@ -62,13 +62,13 @@ class StoreLoss:
 
 
 class Sealer:
-    """One thread that seals segments in their order and keeps the retention. A segment that doesn't fit on
-    the disk stays live (readers read it all the same) and is tried again with the next one.
+    """A thread that seals segments in order and enforces the retention. A segment that doesn't fit on the disk stays
+    live, where readers can still read it, and is retried together with the next one.
 
-    Leftovers that are not sealed `leftovers_s` after the end was asked for are left to the next recorder.
+    Leftovers that are not sealed within `leftovers_s` of the request to close are left to the next recorder.
 
-    `live_bytes` counts what was written to live segments, kept by the writer; `discarded_rows` counts the rows of
-    complete segments that had to go before they were sealed."""
+    `live_bytes` counts the bytes written to live segments and is updated by the writer; `discarded_rows` counts the
+    rows of complete segments that had to be removed before they were sealed."""
 
     def __init__(
         self, recording: Path, retention: Retention, access: Access | None = None, leftovers_s: float | None = None
@@ -88,7 +88,7 @@ class Sealer:
         self._written = 0
         self._losses: list[StoreLoss] = []
         self.live_bytes = 0
-        # The segment that was synced last, and how much of its files.
+        # The segment that was synced last, and the sizes of its files at that time.
         self._synced, self._synced_sizes = "", dict[str, int]()
         self._started = False
         self.discarded_rows = 0
@@ -99,22 +99,22 @@ class Sealer:
         self._thread.start()
 
     def submit(self, live: Path, tick: Tick | None = None, reserve: int = 0, *, leftover: bool = False) -> None:
-        """Seal a segment that is complete. With a tick, the retention is kept afterwards."""
+        """Queue a complete segment for sealing. With a tick, the retention is enforced afterwards."""
         with self._changed:
             self._waiting.append(_Job(live, tick, reserve, leftover))
             self._stuck = False
             self._changed.notify_all()
 
     def take_losses(self) -> list[StoreLoss]:
-        """What could not be kept since it was last asked for."""
+        """Return the losses since the previous call."""
         with self._changed:
             losses, self._losses = self._losses, []
         return losses
 
     def make_room(self, *, may_discard: bool = True) -> bool:
-        """Make room on a full disk: give up the reserve, remove the oldest segment, or wait until one is sealed, which
-        makes it small; then discard one that could not be sealed, where it may. False where nothing more may go: new
-        rows are dropped then, rather than all of the past."""
+        """Make room on a full disk: release the reserve, remove the oldest segment, or wait for one to be sealed, which
+        makes it smaller; finally, if `may_discard`, discard a segment that could not be sealed. False if nothing more
+        may be removed: new rows are then dropped instead of all of the history."""
         with self._changed:
             if self._reserve.release() or self._drop_history():
                 return True
@@ -122,24 +122,24 @@ class Sealer:
                 self._changed.wait_for(lambda: self._active is None)
                 return True
             if may_discard and len(self._waiting) > 1:
-                # Neither could be sealed, for lack of room: the newer one stays.
+                # Neither could be sealed for lack of room: keep the newer one.
                 self._discard(self._waiting.popleft().live)
                 return True
             return False
 
     def written_bytes(self) -> int:
-        """Bytes written in all, to live segments and to sealed ones."""
+        """Total bytes written, to live and to sealed segments."""
         return self.live_bytes + self._written
 
     def raise_failure(self) -> None:
-        """Raises RecordingError where sealing can't go on."""
+        """Raise RecordingError if sealing can't continue."""
         if self._failure is not None:
             raise self._failure
         if not self._thread.is_alive() and not self._closing:
             raise RecordingError(f"sealing of {self._recording} stopped unexpectedly; start the recorder again")
 
     def close(self) -> None:
-        """Seal what waits, then stop."""
+        """Seal the queued segments, then stop."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -165,16 +165,16 @@ class Sealer:
         finally:
             if self._process is not None:
                 self._process.close()
-            # However the thread ends, no caller is left waiting for it.
+            # Wake up the callers that wait for this thread, however it ends.
             with self._changed:
                 self._active = None
                 self._changed.notify_all()
 
     def _next(self) -> _Job | None:
-        """The next segment, when there is one; None when nothing more will come. Meanwhile live files are synced."""
+        """Wait for the next segment, syncing live files meanwhile. None when no more will come."""
         while True:
             with self._changed:
-                # One that is stuck has to wait until another segment is complete; by then the disk may have room.
+                # A stuck segment has to wait until another one is complete; by then the disk may have room.
                 if self._changed.wait_for(lambda: (self._waiting and not self._stuck) or self._closing, SYNC_S):
                     while self._leaving and self._waiting and self._waiting[0].leftover:
                         self._waiting.popleft()
@@ -186,14 +186,14 @@ class Sealer:
             self._sync_live()
 
     def _settle_start(self) -> None:
-        """Once, when the recorder has started: most of what it loaded is not needed again."""
+        """Unmap clean pages once the recorder has started: most of what it loaded is not needed again."""
         if not self._started:
             self._started = True
             unmap_clean_pages()
 
     def _sync_live(self) -> None:
-        """Bring what was recorded since to the disk: outside of the lock, since no tick may wait for a disk. One that
-        can't do that is not worth stopping for: sealing finds out what is broken."""
+        """Sync recent live data to the disk. It runs outside of the lock, since no tick may wait for a disk. A sync
+        error is no reason to stop: sealing will find out what is broken."""
         with suppress(OSError):
             for segment in leftovers(self._recording):
                 if segment.name != self._synced:
@@ -202,12 +202,12 @@ class Sealer:
                     live = [each for each in entries if each.name.endswith(LIVE_SUFFIX) and each.is_file()]
                 for file in live:
                     size = file.stat().st_size
-                    # Live files grow, and do nothing else.
+                    # Live files only ever grow, so an unchanged size means unchanged data.
                     if self._synced_sizes.get(file.name) != size:
                         sync(file.path, data_only=True)
                         self._synced_sizes[file.name] = size
                 if segment.name != self._synced:
-                    # Its name, and those of its files, once.
+                    # The directory entries of the segment and its files need to be synced only once.
                     self._synced = segment.name
                     sync(segment)
                     sync(segment.parent)
@@ -222,7 +222,7 @@ class Sealer:
             self._changed.notify_all()
 
     def _seal(self, job: _Job) -> bool:
-        """False where the disk is full and nothing older can go."""
+        """Seal one segment; False if the disk is full and nothing older may be removed."""
         while True:
             try:
                 sealed = self._sealed(job)
@@ -230,7 +230,7 @@ class Sealer:
                 self._set_aside(job.live)
                 return True
             except SealProcessFailed:
-                # Killed, or out of memory: it stays as it is, for readers and for the next start.
+                # Killed, or out of memory: the segment stays as it is, for readers and for the next start.
                 sweep(self._recording)
                 return True
             except OSError as error:
@@ -254,7 +254,7 @@ class Sealer:
     def _sealed(self, job: _Job) -> Sealed | None:
         if not job.leftover:
             return seal(self._recording, job.live, self._access)
-        # Only a recorder that follows one which was killed needs it.
+        # Imported late: only a recorder that follows a killed one needs it.
         from exhume.store.write.seal_process import SealProcess
 
         if self._process is None:
@@ -269,7 +269,7 @@ class Sealer:
             raise
 
     def _drop_history(self) -> bool:
-        """Remove the oldest segment, where that leaves enough of the past."""
+        """Remove the oldest segment if that leaves enough history."""
         oldest = self._retention.spare()
         if oldest is None:
             return False
@@ -281,7 +281,7 @@ class Sealer:
         self._carry_over(live)
         name = SegmentName.parse(live.name)
         if name is not None and not self._retention.is_empty():
-            # Not the oldest of the recording: what is missing then lies in the middle of it.
+            # Not the oldest segment of the recording, so the loss leaves a gap in the middle of it.
             rows = 0
             for table in TABLES:
                 with suppress(UnreadableFile):
@@ -291,7 +291,7 @@ class Sealer:
         discard(self._recording, live)
 
     def _carry_over(self, leaving: Path) -> None:
-        """Keep the count of the rows that were dropped, which would go with the segment that holds it."""
+        """Carry over the count of dropped rows, which would otherwise be removed with the segment that holds it."""
         name = SegmentName.parse(leaving.name)
         losses = None if name is None else read_available(Segment(name, leaving), Request("losses"))
         rows = [] if losses is None else losses.to_pylist()
@@ -299,7 +299,7 @@ class Sealer:
             self._losses.append(StoreLoss(DISK_FULL, count, "rows dropped on a full disk, of segments that are gone"))
 
     def _set_aside(self, live: Path) -> None:
-        """Never try again what can't be sealed: what crashed once would crash every recorder that starts here."""
+        """Never retry a segment that can't be sealed: one that crashed once would crash every recorder started here."""
         aside, name = set_aside(live), SegmentName.parse(live.name)
         assert name is not None
         size = sum(path.lstat().st_size for path in aside.iterdir())

@@ -1,4 +1,4 @@
-"""The writer of a recording: columns become record batches, which are checked, written to live files and sealed."""
+"""Writer of a recording: turns columns into record batches, validates them, and writes live files to be sealed."""
 
 import errno
 import io
@@ -37,13 +37,14 @@ from exhume.store.write.retention import Retention
 from exhume.store.write.seal import leftovers, sweep
 from exhume.store.write.sealer import Sealer, StoreLoss
 
-# Batches of no more rows are made row by row.
+# Batches of at most this many rows are built row by row.
 _FEW_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What has to be known of a table for each batch, in plain Python: asking Arrow again costs more than few rows."""
+    """Per-table facts needed for each batch, as plain Python objects: asking Arrow each time costs more than encoding
+    a few rows."""
 
     schema: pa.Schema
     row: pa.StructType
@@ -61,7 +62,7 @@ def _plan(table: str) -> _Plan:
 
 
 def to_batch(table: str, columns: Columns) -> pa.RecordBatch | None:
-    """The rows as a record batch; None where there are none. Raises ValueError where they don't fit the table."""
+    """The rows as a record batch; None if there are none. Raises ValueError if they don't fit the table."""
     plan = _plan(table)
     if not plan.names >= columns.keys():
         raise ValueError(f"table {table} has no column {', '.join(sorted(columns.keys() - plan.names))}")
@@ -85,15 +86,15 @@ def to_batch(table: str, columns: Columns) -> pa.RecordBatch | None:
 
 
 def _of_few_rows(plan: _Plan, columns: Columns, rows: int) -> pa.RecordBatch | None:
-    """A batch made row by row: up to four times as fast as column by column for wide tables with few rows, such as
-    node. None where that can't be done."""
+    """Build a batch row by row: up to four times as fast as column by column for wide tables with few rows, for example
+    node. None if that isn't possible."""
     lists: list[list[Any]] = []
     for name, _ in plan.types:
         values = columns.get(name)
         if values is None:
             values = [None] * rows
         elif isinstance(values, np.ndarray) and values.dtype.kind in "iuO":
-            # Arrays of other kinds are checked there: Arrow would cut a float to fit an integer.
+            # The column-by-column path checks arrays of other kinds: here Arrow would truncate a float to an integer.
             values = values.tolist()
         elif not isinstance(values, list):
             return None
@@ -101,7 +102,7 @@ def _of_few_rows(plan: _Plan, columns: Columns, rows: int) -> pa.RecordBatch | N
     try:
         return pa.RecordBatch.from_struct_array(pa.array(list(zip(*lists, strict=True)), plan.row))
     except UnicodeEncodeError:
-        # Column by column there is a remedy.
+        # The column-by-column path can handle this.
         return None
 
 
@@ -112,8 +113,8 @@ def _array(kind: pa.DataType, values: Iterable[Any] | None, rows: int) -> pa.Arr
         return values.cast(kind)
     if isinstance(values, np.ndarray):
         if values.dtype.kind in "iuf" and pa.types.is_primitive(kind):
-            # Without a copy where the type fits. Not through pa.array, which loads numpy's masked arrays when it is
-            # first given a numpy array: 40 ms and 4 MB at the recorder's start.
+            # Avoids a copy if the type fits. pa.array is not used because it imports numpy's masked arrays the first
+            # time it is given a numpy array: 40 ms and 4 MB at the recorder's start.
             wanted = np.ascontiguousarray(values, dtype=_numpy_type(kind))
             if wanted.dtype != values.dtype and not np.array_equal(wanted, values):
                 raise OverflowError(f"a value is beyond {kind}")
@@ -123,7 +124,7 @@ def _array(kind: pa.DataType, values: Iterable[Any] | None, rows: int) -> pa.Arr
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
-        # A process may call itself anything, also what is not text.
+        # A process can set its name to any bytes, including invalid UTF-8.
         texts = [text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text for text in values]
         return pa.array([text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in texts], kind)
 
@@ -134,13 +135,13 @@ def _numpy_type(kind: pa.DataType) -> np.dtype[Any]:
     return found
 
 
-# Smaller messages are handed over in one piece.
+# Messages smaller than this are written in one piece.
 _BUFFER_BYTES = 16 << 10
 _UNSET = pa.KeyValueMetadata({CHECKSUM_KEY: UNSET_CHECKSUM})
 
 
 class _Pieces(io.RawIOBase):
-    """A file that keeps what is written to it."""
+    """A file object that collects what is written to it."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -160,8 +161,8 @@ class _Pieces(io.RawIOBase):
 class _Messages:
     """Turns a schema and batches into messages of an Arrow IPC stream.
 
-    The stream's writer is kept: one for each batch would take 15 microseconds more, several times what the checksum of
-    a usual batch takes."""
+    The stream writer is reused: creating one per batch would cost another 15 microseconds, several times what the
+    checksum of a typical batch takes."""
 
     def __init__(self, schema: pa.Schema) -> None:
         own = {**(schema.metadata or {}), CHECKSUM_KEY: UNSET_CHECKSUM}
@@ -169,12 +170,12 @@ class _Messages:
         self._pieces = _Pieces()
         self._buffer = pa.BufferedOutputStream(pa.PythonFile(self._pieces, "w"), _BUFFER_BYTES)
         self._writer = pa.ipc.RecordBatchStreamWriter(self._buffer, schema)
-        # The writer puts a schema before its first batch.
+        # The writer emits the schema before its first batch; write and discard it here.
         self._writer.write_batch(pa.RecordBatch.from_pylist([], schema))
         self._take()
 
     def of(self, batch: pa.RecordBatch) -> bytes:
-        """The message of a batch, its checksum unset."""
+        """Encode a batch as a message whose checksum is not set yet."""
         self._writer.write_batch(batch, custom_metadata=_UNSET)
         return self._take()
 
@@ -193,10 +194,10 @@ def _encode(table: str, batch: pa.RecordBatch) -> bytes:
 
 
 class LiveTable:
-    """The growing file of one table: an Arrow IPC stream, which grows by a message a tick.
+    """The live file of one table: an Arrow IPC stream that grows by one message per tick.
 
-    A message is written with one system call and cut off again if it did not fit, so what stands in a file is always
-    whole messages, but for the last one of a recorder that was killed in the middle. Readers stop there."""
+    Each message is written with one system call, and truncated away if it did not fit. A file therefore holds only
+    whole messages, except perhaps for the last one of a recorder that was killed during a write; readers stop there."""
 
     def __init__(self, directory: Path, table: str, facts: RecordingFacts, access: Access | None = None) -> None:
         self._fd = open_own(directory / (table + LIVE_SUFFIX), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -208,7 +209,7 @@ class LiveTable:
         self.size = os.fstat(self._fd).st_size
 
     def write(self, batches: Sequence[pa.RecordBatch | Message]) -> int:
-        """Append batches as one whole; returns the bytes. On an error nothing of them stays in the file."""
+        """Append batches atomically and return the number of bytes. On an error none of them stays in the file."""
         messages = (each.data if isinstance(each, Message) else self._messages.of(each) for each in batches)
         pieces = self._header + [piece for message in messages for piece in with_checksum(message)]
         wanted = sum(len(piece) for piece in pieces)
@@ -223,28 +224,29 @@ class LiveTable:
         return wanted
 
     def vanished(self) -> bool:
-        """Whether the file was deleted: what is written to it then can't be read by any process."""
+        """Whether the file was deleted: no process can open what is written to it from then on."""
         return os.fstat(self._fd).st_nlink == 0
 
     def close(self) -> None:
         os.close(self._fd)
 
 
-# A segment has one difference between wall and monotonic time; when the clocks have moved against each other by
-# more than this, the next one begins. Slewing (at most 30 ms a minute by the kernel's own hand) stays below it.
+# All rows of a segment share one offset between wall and monotonic time. When the clocks have drifted apart by more
+# than this, the next segment begins. Slewing (at most 30 ms a minute by the kernel itself) stays below it.
 CLOCK_STEP_NS = 250 * MILLIS
 
-# A live segment is not cut for the size limit before it is this large.
+# A live segment is not cut for the size limit until it is at least this large.
 _LEAST_LIVE_BYTES = 512 << 10
 
-# Ticks whose losses are kept in memory while the disk has no room for them.
+# How many ticks' losses are kept in memory while the disk has no room for them.
 _LOSSES_OWED = 600
-# Explanations before what they explain, and the anchor last: who sees a sample can also see its stack.
+# Dimension tables come before the rows that refer to them, so a reader that sees a sample also sees its stack. The
+# anchor is last.
 _WRITE_ORDER = (*DIMENSIONS, *(table for table in TABLES if table not in (*DIMENSIONS, "anchors")), "anchors")
 
 
 class SegmentWriter:
-    """A RowSink that records into a directory. Raises DirectoryBusy where another recorder holds it."""
+    """A RowSink that records into a directory. Raises DirectoryBusy if another recorder holds it."""
 
     def __init__(
         self,
@@ -257,7 +259,7 @@ class SegmentWriter:
         access: Access | None = None,
         leftovers_s: float | None = None,
     ) -> None:
-        # The recorder lives next to starved work: it stays on one thread, and small.
+        # The recorder runs next to starved work: it should use a single thread and little memory.
         pa.set_cpu_count(1)
         use_one_arena()
         self._directory = directory
@@ -265,7 +267,8 @@ class SegmentWriter:
         self._next_facts: RecordingFacts | None = None
         self._boot = boot_part(facts.boot_id)
         self._segment_ns = segment_s * NANOS
-        # One is being written and another sealed; below the least size, segments would hold too little to be small.
+        # One segment is written while another is sealed, and both count. Segments below the minimum size would hold too
+        # few rows to compress well.
         self._most_live = None if max_bytes is None else max(max_bytes // 4, _LEAST_LIVE_BYTES)
         self._access = access or Access()
         self._lock = DirectoryLock(directory, self._access)
@@ -289,24 +292,24 @@ class SegmentWriter:
         self._files: dict[str, LiveTable] = {}
         self._offset: int | None = None
         self._tick: Tick | None = None
-        # Those that no row of the losses table counts yet, and all.
+        # Dropped rows not yet covered by a row of the losses table, and the total.
         self._dropped_rows = self._counted_rows = self._dropped_in_all = 0
         self._counted: pa.RecordBatch | Message | None = None
         self._closed = False
 
     @property
     def tightened(self) -> bool:
-        """Whether the directory could be read by more users than it should until now."""
+        """Whether the directory was readable by more users than it should have been until now."""
         return self._lock.tightened
 
     def append(self, table: str, columns: Columns) -> None:
-        """Add rows to this tick. Raises ValueError where they don't fit the table; anchors are the writer's own."""
+        """Add rows to this tick. Raises ValueError if they don't fit the table; the writer itself adds the anchors."""
         if table == "anchors":
             raise ValueError("anchors are written by the store, from the tick")
         self._take(table, columns)
 
     def relabel(self, labels: Mapping[str, str]) -> None:
-        """The node has these labels now: a new segment begins with the next tick, where they are others."""
+        """Set the node's labels. If they changed, a new segment begins with the next tick."""
         if dict(labels) != self._facts.labels:
             self._next_facts = replace(self._facts, labels=dict(labels))
 
@@ -322,12 +325,12 @@ class SegmentWriter:
             self._segment = self._begin(tick.start, before)
         stepped = abs(offset - self._segment.offset) > CLOCK_STEP_NS
         if not stepped:
-            # After a step the pair does not belong to this segment's clock.
+            # After a clock step this pair of times does not belong to the segment's clock.
             self._take("anchors", {"time": [tick.end], "wall": [tick.wall]})
         self._take_losses(tick)
         lost_dimension = self._write_pending()
         crossed = tick.wall // self._segment_ns != self._segment.wall_ms * MILLIS // self._segment_ns
-        # Of the size limit a live segment takes ten times what it does when it is sealed.
+        # A live segment takes ten times the space of a sealed one, and counts towards the size limit.
         large = self._most_live is not None and self._live_size() > self._most_live
         relabelled = self._next_facts is not None
         if stepped or lost_dimension or crossed or large or relabelled:
@@ -343,7 +346,7 @@ class SegmentWriter:
         return self._dropped_in_all + self._sealer.discarded_rows
 
     def close(self) -> None:
-        """Seal what is there and let go of the directory. Closing twice is once."""
+        """Seal what is there and release the directory. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -362,7 +365,7 @@ class SegmentWriter:
     def _raise_if_vanished(self) -> None:
         if self._lock.vanished():
             raise RecordingError(f"{self._directory} was deleted while it was being recorded; start the recorder again")
-        # One for all: they are removed together.
+        # Checking one file is enough: they are removed together.
         if any(file.vanished() for file in islice(self._files.values(), 1)):
             raise RecordingError(f"{self._path()} was deleted while it was being recorded; start the recorder again")
 
@@ -379,25 +382,25 @@ class SegmentWriter:
     def _take_losses(self, tick: Tick) -> None:
         for loss in self._sealer.take_losses():
             self._take("losses", _loss(tick, loss))
-        # Rows that are dropped in the same tick as this count is written wait for the next.
+        # Rows that are dropped in the same tick in which this count is written are counted in the next one.
         self._counted_rows = self._dropped_rows
         dropped = StoreLoss(DISK_FULL, self._dropped_rows, "rows that were dropped because the disk was full")
         self._counted = self._take("losses", _loss(tick, dropped)) if self._dropped_rows else None
 
     def _write_last_losses(self) -> None:
-        """Count what was lost since the last tick that could be written, if there is room for that by now."""
+        """Count the losses since the last tick that could be written, if there is room for that by now."""
         if self._tick is None or self._lock.vanished():
             return
         self._take_losses(self._tick)
         if not self._pending.get("losses"):
             return
         if self._segment is None:
-            # The segment that ended with this tick may have begun with it too, and waits to be sealed under that name.
+            # The segment that ended with this tick may also have begun with it, and waits to be sealed under that name.
             self._segment = self._begin(self._tick.end, self._tick.wall - self._tick.end)
         self._write_pending()
 
     def _write_pending(self) -> bool:
-        """Write every table; True where rows were dropped that later rows of the segment lean on."""
+        """Write every table; True if rows were dropped that later rows of the segment refer to."""
         lost_dimension = False
         for table in _WRITE_ORDER:
             batches = self._pending.pop(table, None)
@@ -408,7 +411,7 @@ class SegmentWriter:
                     self._dropped_rows -= self._counted_rows
                 continue
             if table == "losses":
-                # What was lost must not get lost itself. The row that counts dropped rows is made again with each tick.
+                # Loss records must not be lost themselves. The row that counts dropped rows is rebuilt every tick.
                 owed = [batch for batch in batches if batch is not self._counted]
                 self._pending["losses"], batches = owed[-_LOSSES_OWED:], owed[:-_LOSSES_OWED]
             dropped = sum(batch.num_rows for batch in batches)
@@ -418,7 +421,7 @@ class SegmentWriter:
         return lost_dimension
 
     def _write(self, table: str, batches: list[pa.RecordBatch | Message]) -> bool:
-        """Write the batches of one table; on a full disk the oldest segment goes first. False: dropped."""
+        """Write one table's batches, removing the oldest segment if the disk is full. False if they were dropped."""
         made = [each for each in batches if isinstance(each, pa.RecordBatch)]
         if len(made) > 1:
             rest = [each for each in batches if isinstance(each, Message)]
@@ -459,7 +462,7 @@ class SegmentWriter:
         if reserve:
             self._sealer.submit(self._path(), tick, reserve)
         elif self._files:
-            # A full disk took none of its rows: it must not push out one that waits to be sealed.
+            # The disk was full and none of its rows were written: it must not displace one that waits for sealing.
             shutil.rmtree(self._path(), ignore_errors=True)
         self._files = {}
         self._segment = None
