@@ -1,1 +1,1 @@
-"""Segments -> rows: the readers' end of the store."""
+"""Turn segments into rows: the readers' side of the store."""

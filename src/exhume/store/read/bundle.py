@@ -1,9 +1,9 @@
-"""Incident bundles: some minutes of a recording in one zip file, with a report for people (`exhume export bundle`).
+"""Incident bundles: minutes of a recording in one zip file, with a report for human readers (`exhume export bundle`).
 
-A bundle comes from a ticket, that is from anywhere. Nothing in it names a path: of its entries, those are unpacked
-whose name is that of a segment's table, into a private directory and under the name that this module gives them. Sizes
-are bounded by what the archive says of itself before anything is read, and by what is read. The directory goes when the
-process that opened it ends, however it ends.
+A bundle arrives attached to a ticket, so it is untrusted. No path in it is used: only entries named like the table of a
+segment are unpacked, into a private directory and under a name that this module generates. Sizes are bounded twice: by
+what the archive declares, before anything is read, and by what is actually read. The directory is removed when the
+process that opened it exits, however it exits.
 """
 
 import os
@@ -26,33 +26,34 @@ from exhume.store.format.names import OVERVIEW, PARQUET_SUFFIX, SegmentName
 SUFFIX = ".exhume.zip"
 # Where the segments are in the archive.
 RECORDING = "recording"
-# Ten minutes of a node with 1,000 cores take a quarter of these.
+# Limits on the unpacked bytes and entries: four times what ten minutes of a node with 1,000 cores need.
 MOST_UNPACKED = 2 << 30
 MOST_ENTRIES = 20_000
-# Of the archive's table of contents, which is in memory as a whole: some 100 bytes an entry.
+# Limit on the archive's central directory, which is held in memory as a whole: some 100 bytes per entry.
 _MOST_CONTENTS = 4 << 20
 _PIECE = 1 << 20
-# The end of an archive without a comment: signature, numbers of disks, entries, size and place of the contents
-# (APPNOTE.TXT 4.3.16), and the signature of what stands before it in archives beyond 4 GiB (4.3.15).
+# End of central directory record of an archive without a comment: signature, disk numbers, entry counts, size and
+# offset of the central directory (APPNOTE.TXT 4.3.16); and the signature of the Zip64 locator that precedes it in
+# archives beyond 4 GiB (4.3.15).
 _END = struct.Struct("<4s4H2LH")
 _END_MARK, _LARGE_MARK, _LARGE_BYTES = b"PK\x05\x06", b"PK\x06\x07", 20
 _ENCRYPTED = 0x1
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# What reading a damaged archive raises.
+# Exceptions raised when a damaged archive is read.
 _DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, struct.error, ValueError)
 _CLEANER = Path(__file__).with_name("cleaner.py")
 
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """The recording of a bundle, in a directory of its own."""
+    """The recording of a bundle, unpacked into a private directory."""
 
     directory: Path
     _top: Path
     _cleaner: "subprocess.Popen[bytes]"
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the directory."""
         if self._cleaner.stdin is not None:
             self._cleaner.stdin.close()
         self._cleaner.wait()
@@ -60,7 +61,8 @@ class Unpacked:
 
 
 def unpack(path: Path) -> Unpacked:
-    """Unpack the recording of a bundle. Raises RecordingError for what is none, is damaged or is too large."""
+    """Unpack the recording of a bundle. Raises RecordingError if the file is not a bundle, is damaged or is too
+    large."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -75,8 +77,8 @@ def unpack(path: Path) -> Unpacked:
 
 
 def check_bundle(path: Path) -> None:
-    """Look at a bundle without unpacking it, for one who keeps it: its bounds, and that none of its entries names a
-    place outside the directory that a careless program would unpack it to. Raises RecordingError."""
+    """Check a bundle without unpacking it, for a caller that only stores it: that it is within the limits, and that no
+    entry names a path outside of the directory that a careless program would unpack it to. Raises RecordingError."""
     try:
         with path.open("rb") as file:
             _check_end(path, file.fileno())
@@ -96,7 +98,7 @@ def check_bundle(path: Path) -> None:
 
 def _unpack(path: Path, archive: zipfile.ZipFile, chosen: "list[tuple[zipfile.ZipInfo, Path]]") -> Unpacked:
     top = Path(tempfile.mkdtemp(prefix="exhume-bundle-"))
-    # Before anything is in it, so that nothing is left of a process that is killed.
+    # Started before anything is in the directory, so that nothing is left behind if this process is killed.
     cleaner = subprocess.Popen(
         isolated_script(_CLEANER, top),
         stdin=subprocess.PIPE,
@@ -118,7 +120,7 @@ def _unpack(path: Path, archive: zipfile.ZipFile, chosen: "list[tuple[zipfile.Zi
 
 
 def _check_end(path: Path, fd: int) -> None:
-    """Look at the last bytes before the whole table of contents is read: it may say that it is larger than memory."""
+    """Check the last bytes before the whole central directory is read: it may claim to be larger than memory."""
     size = os.fstat(fd).st_size
     end = os.pread(fd, _END.size, max(0, size - _END.size))
     if len(end) < _END.size or not end.startswith(_END_MARK):
@@ -132,7 +134,7 @@ def _check_end(path: Path, fd: int) -> None:
 
 
 def _chosen(path: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo, Path]]:
-    """The entries that are tables of segments, and where they go. Other entries are for people."""
+    """The entries that are tables of segments, and their target paths. Other entries are for human readers."""
     found: dict[Path, zipfile.ZipInfo] = {}
     for info in archive.infolist():
         target = _target(info.filename)
@@ -150,7 +152,7 @@ def _chosen(path: Path, archive: zipfile.ZipFile) -> list[tuple[zipfile.ZipInfo,
 
 
 def _target(entry: str) -> Path | None:
-    """Where an entry goes: put together of what was understood of its name, never of the name itself."""
+    """The target path of an entry, built from the parsed parts of its name and never from the name itself."""
     parts = PurePosixPath(entry).parts
     if len(parts) != 3 or parts[0] != RECORDING or "\0" in entry:
         return None

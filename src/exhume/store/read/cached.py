@@ -1,4 +1,4 @@
-"""A recording that caches the rows that were read, for queries that look at the same minutes again and again."""
+"""A recording that caches rows, for queries that read the same minutes again and again."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
@@ -17,22 +17,22 @@ from exhume.store.read.index import Segment
 from exhume.store.read.reader import Request
 from exhume.store.read.recording import Recording
 
-# Intervals that lie further apart than this are not joined by what is between them.
+# Windows that are further apart than this are not joined by reading what lies between them.
 NEAR_NS = 900 * NANOS
-# Of a table so many rows are held, or what was asked for last.
+# How many rows of a table are cached; beyond that, only the last window requested.
 MOST_ROWS = 4_000_000
 _EVENT = [field.name for field in fields(EventView)]
 
 
 @dataclass(frozen=True)
 class _Held:
-    """The rows of a table in a stretch of time."""
+    """Cached rows of a table, and the window that they cover."""
 
     window: Window
     rows: pa.Table
 
     def within(self, window: Window) -> pa.Table:
-        """The rows of a window: a slice of them where they are in the order of time."""
+        """The rows of a window; a slice if the rows are in time order."""
         if window == self.window:
             return self.rows
         walls = self.walls
@@ -52,8 +52,8 @@ class _Held:
 
 
 class CachedRecording(Recording):
-    """Reads of whole rows are held, one stretch a table: what was held and is asked for again is not read again, and
-    where a window reaches beyond it only the rest is. It does not follow a recording that grows."""
+    """Caches reads of whole rows, one window per table: cached rows are not read again, and if a window extends beyond
+    the cached one, only the rest is read. It does not follow a recording that grows."""
 
     def __init__(self, recording: Recording) -> None:
         self._held: dict[str, _Held] = {}
@@ -72,7 +72,7 @@ class CachedRecording(Recording):
     ) -> pa.Table:
         if window is None or window.empty or columns is not None or cpus is not None:
             return super().read(table, window, columns, cpus)
-        # Rows that explain others come by the segment: their window is not what they are chosen by.
+        # Rows of dimension tables belong to whole segments: the window does not select among them.
         if table == "processes":
             touched = tuple(segment.name for segment in self.holding(window))
             if touched not in self._processes_of:
@@ -83,7 +83,7 @@ class CachedRecording(Recording):
         return self._reaching(table, window).within(window)
 
     def events(self, window: Window | None = None, kinds: Collection[str] | None = None) -> list[EventView]:
-        # Over several boots their order takes more than the rows say.
+        # Ordering events across several boots needs more than the rows contain.
         if window is None or window.empty or len({segment.name.boot for segment in self.segments}) > 1:
             return super().events(window, kinds)
         rows = self.read("events", window)
@@ -93,7 +93,7 @@ class CachedRecording(Recording):
         return sorted(found, key=lambda event: event.time)
 
     def _read(self, segment: Segment, request: Request) -> pa.Table | None:
-        # Processes come whole for every segment that is touched, whatever the window.
+        # Process rows are read whole for each segment that the window touches.
         if request.table != "processes" or request.columns is not None or request.cpus is not None:
             return super()._read(segment, request)
         if segment.name not in self._processes:
@@ -101,7 +101,7 @@ class CachedRecording(Recording):
         return self._processes[segment.name]
 
     def _reaching(self, table: str, window: Window) -> _Held:
-        """What is held of a table, after it was made to reach over the window."""
+        """The cached rows of a table, extended to cover the window."""
         held = self._held.get(table)
         if held is None or max(held.window.since - window.until, window.since - held.window.until) > NEAR_NS:
             held = _Held(window, super().read(table, window))
@@ -113,7 +113,7 @@ class CachedRecording(Recording):
                 parts.append(super().read(table, Window(held.window.until, window.until)))
             if len(parts) > 1:
                 whole = Window(min(window.since, held.window.since), max(window.until, held.window.until))
-                # A part without rows has the schema of the format, not that of the files.
+                # A part without rows has the schema of the format rather than that of the files.
                 held = _Held(whole, pa.concat_tables([part for part in parts if part.num_rows] or parts[:1]))
         if held.rows.num_rows > MOST_ROWS:
             held = _Held(window, held.within(window))

@@ -1,5 +1,5 @@
-"""Removes the directory that a bundle was unpacked into, once the process that opened it is gone: a program of its own,
-with the standard library alone. Standard input is a pipe from that process, which the kernel closes however it ends."""
+"""Remove the directory a bundle was unpacked into once the process that opened it is gone. A separate program that uses
+only the standard library. Its stdin is a pipe from that process, which the kernel closes however the process ends."""
 
 import shutil
 import sys

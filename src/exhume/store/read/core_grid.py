@@ -1,12 +1,12 @@
-"""Cores x time as a grid of maxima: the worst second of a cell is what the cell shows, at every zoom.
+"""Cores x time as a grid of maxima: each cell shows its worst second, at every zoom level.
 
 One bad second on one of 96 cores stays visible in twelve hours; an average would hide it.
 
-A value belongs to one state: of a second it is the share of the state that took most, not that of all states together.
+A value belongs to one state: it is the share of a second that the leading state took, not that of all states together.
 
-A sealed segment has its overview (the leading state and the kernel's share of each core in each whole second of the
-wall clock) in a Parquet file next to its tables, so that a view of a whole recording need not decode every cpu row.
-Rows are what counts: an overview that is missing, damaged or of other rows is not used.
+A sealed segment has an overview (the leading state and the kernel's share of each core in each whole wall-clock second)
+in a Parquet file next to its tables, so that a view of a whole recording need not decode every cpu row. The rows are
+authoritative: an overview that is missing, damaged or computed from other rows is not used.
 """
 
 import json
@@ -35,51 +35,51 @@ Ints = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.int16]
 
 GAP = -1
-# A recorder that was held up writes one row for the whole while; one of a minute is still found by its end.
+# A recorder that was stalled writes one row for the whole time; rows of up to a minute are still found by their end.
 LONGEST_ROW_NS = 60 * NANOS
 # What a core can be busy with; `dominant` indexes this.
 STATES = ("user", "system", "irq", "softirq", "iowait", "steal")
-# What a cell can show: what a core is busy with, or that tasks waited for it.
+# What a cell can show: what a core is busy with, or that tasks waited to run on it.
 CELL_STATES = (*STATES, "wait")
 # Columns of the cpu table that make up a measure; `busy` and `wait` are computed.
 _PARTS = {"user": ("user", "nice"), **{state: (state,) for state in STATES[1:]}}
-# How long a core was held, how far it is above its normal, and the stronger of both (`store.read.core_seconds`).
+# How long a core was held, how far it is above its normal, and the stronger of the two (`store.read.core_seconds`).
 UNUSUAL_MEASURES = ("unusual", "stall", "deviation")
 MEASURES = (*UNUSUAL_MEASURES, "busy", *_PARTS, "wait")
 DEFAULT_MEASURE = "unusual"
-# What unusual seconds are computed from: the kernel's share, with WAITED where tasks waited for nearly all of it, and
-# HELD_CORE where the kernel had nearly all that the hypervisor left of it.
+# The measure behind unusual seconds: the kernel's share, with WAITED if tasks waited for nearly all of the second, and
+# HELD_CORE if the kernel took nearly all of what the hypervisor left.
 HELD = "held"
 _COLUMNS = ("time", "cpu", "span_ms", "user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
-# Below the value there is room for the state that took most, so that one maximum finds both.
+# The low bits hold the leading state below the value, so that one maximum finds both.
 STATE_BITS = 3
 _STATE = (1 << STATE_BITS) - 1
 MOST_PERMILLE = (1 << 15 - STATE_BITS) - 1
-# Above the value of a HELD score, which is at most 1000.
+# Flag bits above the value of a HELD score, which is at most 1000.
 WAITED = 1 << 10 + STATE_BITS
 HELD_CORE = WAITED << 1
 
 OVERVIEW_FILE = OVERVIEW + PARQUET_SUFFIX
-# The columns of an overview, which are the measures that it has.
+# The columns of an overview: the measures that it provides.
 OVERVIEW_MEASURES = ("busy", HELD)
 _ROWS = "cpu.parquet"
-# What the file holds, as JSON: a reader needs the scores alone, without their seconds and cores.
+# Metadata key of a JSON index of the file: a reader needs only the scores, without their second and cpu columns.
 _INDEX_KEY = b"exhume.overview"
-# Followed by the name of the column.
+# Key prefix, followed by the name of the column.
 _CHECKSUM_KEY = b"exhume.crc32."
 _OVERVIEW_TYPES = {"second": pa.int64(), "cpu": pa.uint16(), **dict.fromkeys(OVERVIEW_MEASURES, pa.int16())}
 _SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _OVERVIEW_TYPES.items()])
-# Rows further apart than any segment is long, or of cores that no machine has, are not worth an overview.
+# No overview for rows that span more time than any segment does, or that name more cores than any machine has.
 _MAX_CELLS = 1 << 20
-# More than so many cells take uncompressed, with the metadata.
+# Upper bound for this many cells uncompressed, with the metadata.
 _MAX_BYTES = 16 * _MAX_CELLS
 
 
 @dataclass(frozen=True, slots=True)
 class CoreGrid:
-    """`values[i, j]` is the greatest permille of core `cpus[i]` in cell j of the window, GAP where nothing was
-    recorded; `dominant[i, j]` is the state (an index into CELL_STATES) that had it, GAP likewise. Of the measure `busy`
-    it is the share of that state; `decode_unusual` of `store.read.core_seconds` reads those of UNUSUAL_MEASURES."""
+    """`values[i, j]` is the greatest permille of core `cpus[i]` in cell j of the window, GAP if nothing was recorded;
+    `dominant[i, j]` is the state (an index into CELL_STATES) that reached it, or GAP. For the measure `busy` the value
+    is the share of that state; `decode_unusual` of `store.read.core_seconds` decodes those of UNUSUAL_MEASURES."""
 
     window: Window
     measure: str
@@ -98,7 +98,7 @@ class CoreGrid:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Core number x second, from the wall clock's second `first` on: permille and state in one number, GAP where
+    """Scores by core number and second, starting at wall-clock second `first`: permille and state in one number, GAP if
     nothing was recorded."""
 
     first: int
@@ -110,12 +110,12 @@ class Piece:
 
 
 def weights_of(measure: str) -> list[float]:
-    """For each of CELL_STATES, how much a value of it counts among those of other states."""
+    """The weight of each of CELL_STATES when states are compared."""
     return [STATE_WEIGHTS.get(state, 1.0) if measure == "busy" else 1.0 for state in CELL_STATES]
 
 
 def columns_for(measure: str) -> list[str]:
-    """Raises UsageError for an unknown measure."""
+    """The columns to read for a measure. Raises UsageError for an unknown one."""
     if measure not in (*MEASURES, HELD):
         raise UsageError(f"there is no measure {measure}; the measures are {', '.join(MEASURES)}")
     return [*_COLUMNS, *(["wait_ns"] if measure in ("wait", HELD, *UNUSUAL_MEASURES) else [])]
@@ -128,8 +128,8 @@ def build_grid(
     segments: Iterable[SegmentName],
     read: Callable[[SegmentName], pa.Table | None],
 ) -> CoreGrid:
-    """Pool the cpu rows that `read` gives for each segment. A row counts in the cell in which it begins; a cell in
-    which none begins shows the row that covers it, so that zooming in below a second opens no gaps."""
+    """Max-pool the cpu rows that `read` returns for each segment. A row counts in the cell in which it begins; a cell
+    in which no row begins shows the row that covers it, so that zooming in below a second opens no gaps."""
     if window.empty or cells < 1:
         nothing = np.zeros((0, 0))
         return CoreGrid(window, measure, [], nothing.astype(np.int32), nothing.astype(np.int8))
@@ -148,7 +148,7 @@ def build_grid(
 
 
 def seconds_of(name: SegmentName, rows: pa.Table, measure: str) -> Piece:
-    """What cpu rows (one at least) say of a measure, or of HELD."""
+    """Compute the scores of a measure, or of HELD, from cpu rows (at least one)."""
     first, last = _extent(name, rows)
 
     def pooled(what: str, cores: int = 0) -> npt.NDArray[np.int32]:
@@ -164,16 +164,16 @@ def seconds_of(name: SegmentName, rows: pa.Table, measure: str) -> Piece:
 
 
 def _extent(name: SegmentName, rows: pa.Table) -> tuple[int, int]:
-    """The seconds of the wall clock that cpu rows (one at least) touch, half-open."""
+    """The wall-clock seconds that cpu rows (at least one) touch, half-open."""
     start = rows.column("time").to_numpy() + name.offset
     end = start + rows.column("span_ms").to_numpy().astype(np.int64) * MILLIS
     first = int(start.min()) // NANOS
-    # A row of no length at a full second touches that second.
+    # A row of zero length on a second boundary still touches that second.
     return first, max(first + 1, -(-int(end.max()) // NANOS))
 
 
 def greatest_row(rows: pa.Table, measure: str, cell: Window) -> int | None:
-    """The row that gave a cell its value: the greatest that begins inside, else the greatest that reaches into it.
+    """The row that gave a cell its value: the greatest that begins in the cell, else the greatest that overlaps it.
 
     `rows` are those of the cell's core, with their `wall` time, from LONGEST_ROW_NS before the cell."""
     known = np.asarray(rows.column("wait_ns").is_valid()) if measure == "wait" else np.ones(rows.num_rows, np.bool_)
@@ -188,26 +188,26 @@ def greatest_row(rows: pa.Table, measure: str, cell: Window) -> int | None:
 
 
 def row_window(rows: pa.Table, row: int) -> Window:
-    """The time of a row, which has a `wall`."""
+    """The time of a row that has a `wall` column."""
     since = rows.column("wall")[row].as_py()
     return Window(since, since + max(1, rows.column("span_ms")[row].as_py()) * MILLIS)
 
 
 def _measured(rows: pa.Table, measure: str) -> dict[str, npt.NDArray[Any]]:
-    """The columns of the rows that have a measure."""
+    """The columns of a measure, without rows that lack it."""
     columns = {column: rows.column(column).to_numpy() for column in rows.schema.names}
     if measure == "wait" and rows.column("wait_ns").null_count:
-        # Null is not zero: where the kernel does not report run-queue wait there is a gap. Not by Arrow's filter: the
-        # recorder, which seals overviews, would import pyarrow.compute for it.
+        # Null is not zero: if the kernel does not report run-queue wait, there is a gap. Arrow's filter is not used
+        # because it would make the recorder, which writes overviews, import pyarrow.compute.
         known = ~np.isnan(columns["wait_ns"].astype(np.float64))
         columns = {column: values[known] for column, values in columns.items()}
     return columns
 
 
 def _scores(columns: dict[str, npt.NDArray[Any]], measure: str) -> npt.NDArray[np.int32]:
-    """The permille of each row, and below it, in STATE_BITS, the state that had it, or had most of it."""
+    """The permille of each row, and in the low STATE_BITS the state that had it, or most of it."""
     if measure == "busy":
-        # A core that waits for a disk is idle: what it did besides is what it was busy with.
+        # A core that waits for a disk is idle: it is busy with whatever else it did.
         return _leading(columns, tuple(state for state in STATES if state != "iowait"))
     if measure == HELD:
         kernel = np.minimum(np.sum([_taken(columns, state) for state in KERNEL_STATES], axis=0), 1000)
@@ -225,14 +225,14 @@ def _scores(columns: dict[str, npt.NDArray[Any]], measure: str) -> npt.NDArray[n
 
 
 def _taken(columns: dict[str, npt.NDArray[Any]], state: str) -> npt.NDArray[np.int32]:
-    """The permille that a state took, in each row."""
+    """The permille that a state took, per row."""
     taken: npt.NDArray[np.int32] = sum(columns[part].astype(np.int32) for part in _PARTS[state])  # type: ignore[assignment]
     return taken
 
 
 def _leading(columns: dict[str, npt.NDArray[Any]], states: tuple[str, ...]) -> npt.NDArray[np.int32]:
-    """The state of these that took most of each row, the first of those that took alike, with its permille above."""
-    # As one number with the value above, so that a maximum finds it: several times as quick as numpy's argmax.
+    """The state that took most of each row, the first on a tie, with its permille in the high bits."""
+    # Packed into one number below the value, so that a maximum finds it: several times as fast as numpy's argmax.
     last = len(STATES) - 1
     most = np.zeros(len(columns["cpu"]), np.int32)
     for state in states:
@@ -242,7 +242,8 @@ def _leading(columns: dict[str, npt.NDArray[Any]], states: tuple[str, ...]) -> n
 
 
 class _Pool:
-    """Two grids of maxima over one row a core number: of rows where they begin, and of rows wherever they cover."""
+    """Two grids of maxima with one line per core number: of rows in the cell where they begin, and of rows in every
+    cell they cover."""
 
     def __init__(self, window: Window, cells: int, measure: str, cores: int = 0) -> None:
         self._window = window
@@ -265,15 +266,15 @@ class _Pool:
         begun, lines = self._begun.reshape(-1), cpu * self._cells
         np.maximum.at(begun, (lines + first)[inside], scores[inside])
         last = self._cell(end - 1)
-        # A row that does not leave the cell in which it begins is in the other grid already; one that reaches into the
-        # next alone is only looked at there where none begins.
+        # A row that stays within the cell in which it begins is in the other grid already. One that only reaches into
+        # the next cell matters only if no row begins there.
         longer = (end > 0) & (start < self._window.nanos) & (~inside | (last > first))
         longer &= ~inside | (last > first + 1) | (begun[lines + last] == GAP)
         if longer.any():
             self._cover(cpu[longer], first[longer], last[longer], scores[longer])
 
     def _cell(self, since_start: Ints) -> Ints:
-        # To the nanosecond while the product fits into 64 bits; months in thousands of cells, to the millisecond.
+        # To the nanosecond while the product fits into 64 bits; else (months in thousands of cells) to the millisecond.
         unit = 1 if self._window.nanos * self._cells < 1 << 62 else MILLIS
         cell: Ints = since_start // unit * self._cells // (self._window.nanos // unit)
         return np.clip(cell, 0, self._cells - 1)
@@ -293,7 +294,7 @@ class _Pool:
             self._covered = np.concatenate([self._covered, more])
 
     def scores(self) -> npt.NDArray[np.int32]:
-        """Core number x cell: permille and, below it, the state; GAP where there is neither."""
+        """Core number x cell: permille and, in the low bits, the state; GAP where no row begins or covers the cell."""
         found: npt.NDArray[np.int32] = np.where(self._begun == GAP, self._covered, self._begun)
         return found
 
@@ -306,13 +307,13 @@ class OverviewRows:
         self._parts: list[pa.Table] = []
 
     def include(self, table: str, rows: pa.Table) -> None:
-        # Another version's rows may lack columns: then there is no overview.
+        # Rows of another version may lack columns: then there is no overview.
         if table == "cpu" and set(self._columns) <= set(rows.schema.names):
             self._parts.append(rows.select(self._columns))
 
     def write(self, directory: Path, name: SegmentName) -> None:
-        """Write the overview, if there is one, of the segment whose files are in the directory. Raises OSError where
-        the disk is full."""
+        """Write the overview, if there is one, of the segment whose files are in the directory. Raises OSError if the
+        disk is full."""
         rows = pa.concat_tables(self._parts) if self._parts else None
         if rows is None or not rows.num_rows:
             return
@@ -334,12 +335,12 @@ class OverviewRows:
 
 
 def read_overview(directory: Path, name: SegmentName, measure: str) -> Piece | None:
-    """One of OVERVIEW_MEASURES of a sealed segment; None where there is no overview that has it, is whole and is of the
-    segment's rows."""
+    """Read one of OVERVIEW_MEASURES of a sealed segment; None if there is no overview that has it, is intact and was
+    computed from the segment's rows."""
     try:
-        # Hundreds are read for one view: paths are text here, and no more is looked at than is needed.
+        # One view reads hundreds of these: paths are plain strings here, and only what is needed is checked.
         content = read_regular(f"{directory}/{OVERVIEW_FILE}", _MAX_BYTES)
-        # Page checksums are not verified: the one below covers all that is used.
+        # Page checksums are not verified: the checksum below covers everything that is used.
         file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
         metadata = file.metadata.metadata
         facts_in(metadata, OVERVIEW, name)
@@ -354,7 +355,7 @@ def read_overview(directory: Path, name: SegmentName, measure: str) -> Piece | N
             return None
         checksum = metadata.get(_CHECKSUM_KEY + measure.encode())
         if checksum is None:
-            # Of an earlier version, whose scores have another meaning.
+            # Written by an earlier version, whose scores have a different meaning.
             return None
         column = file.read_row_group(0, [measure], use_threads=False).column(0).chunk(0)
         scores = column.to_numpy().astype(np.int16, copy=False).reshape(cores, seconds)
@@ -368,12 +369,12 @@ def _checksum(index: bytes, scores: Scores) -> bytes:
 
 
 def _to_table(pieces: dict[str, Piece]) -> pa.Table:
-    """One row for each core and second, core by core."""
+    """One row per core and second, core by core."""
     first, (cores, seconds) = pieces[HELD].first, pieces[HELD].scores.shape
     second = np.tile(np.arange(first, first + seconds, dtype=np.int64), cores)
     scores = (np.ascontiguousarray(pieces[measure].scores) for measure in OVERVIEW_MEASURES)
     columns = (second, np.repeat(np.arange(cores, dtype=np.uint16), seconds), *scores)
-    # Not pa.array: given a numpy array it imports numpy.ma, which takes 40 ms and 4 MB of the recorder.
+    # Not pa.array: given a numpy array it imports numpy.ma, which costs the recorder 40 ms and 4 MB.
     arrays = [
         pa.Array.from_buffers(field.type, cores * seconds, [None, pa.py_buffer(values)])
         for field, values in zip(_SCHEMA, columns, strict=True)

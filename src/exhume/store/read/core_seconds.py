@@ -1,12 +1,11 @@
-"""Seconds of cores pooled into cells, and what is unusual about a second.
+"""Pool the seconds of cores into cells, and compute how unusual a second is.
 
-Three measures say what is unusual. `stall` is how long a core has been held without a pause when the second ends: by
-the kernel (system, irq and softirq together, see `is_held`), or by tasks that waited for it for HELD_PERMILLE of every
-second or more. `deviation` is how far the kernel's share lies above the core's own recent normal, the median of the
-segments before. `unusual` is the stall where there is one, and the deviation, drawn fainter than any stall, where
-there is none. What is normal for its core is no stall in it: on a node with more tasks than cores tasks always wait,
-and a core that serves a network card may always be close to full of softirqs, and now and then full of them for
-seconds.
+Three measures describe it. `stall` is how long a core has been held without a pause when the second ends: by the kernel
+(system, irq and softirq together, see `is_held`), or by tasks that waited for it for at least HELD_PERMILLE of every
+second. `deviation` is how far the kernel's share lies above the core's own recent normal, the median of the preceding
+segments. `unusual` is the stall if there is one, otherwise the deviation, drawn fainter than any stall. What is normal
+for a core is not a stall on it: on a node with more tasks than cores tasks always wait, and a core that serves a
+network card may always be close to full of softirqs, and now and then full of them for seconds.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,26 +35,26 @@ from exhume.store.read.core_grid import (
 from exhume.store.read.index import Segment
 from exhume.store.read.reader import Request
 
-# The normal of a core is that of so many segments before, ten minutes of a recorder's.
+# A core's normal is taken from this many preceding segments: ten minutes of recording.
 NORMAL_SEGMENTS = 10
-# A stall of ten seconds has the greatest strength; in `unusual` deviations have the lower half of it.
+# A stall of ten seconds has the greatest strength; in `unusual`, deviations use the lower half of the scale.
 STALL_UNIT_MS = 10
-# A longer stall is as strong: its value says `at least`.
+# Longer stalls are drawn equally strong: the value means `at least`.
 LONGEST_STALL_S = 40
 _STALL = 1000 // STALL_UNIT_MS
 _UNUSUAL_STALL = _STALL // 2
 UNUSUAL_FLOOR = 500
-# The kernel's share is at least this far above the core's normal in what `unusual` shows.
+# How far the kernel's share must be above the core's normal to show in `unusual`.
 LEAST_DEVIATION = 150
-# And so many median absolute deviations of the core: four times the standard deviation of normal noise. A cell of a
-# long view shows the worst of many seconds, and half of all lie above their median: without these two, every cell would
-# have a colour.
+# It must also be this many median absolute deviations of the core above normal: four times the standard deviation of
+# normal noise. A cell of a long view shows the worst of many seconds, and half of all seconds lie above their median:
+# without these two thresholds every cell would have a colour.
 LEAST_SPREADS = 6
 _STATE = (1 << STATE_BITS) - 1
 _WAIT = CELL_STATES.index("wait")
-# Pieces that are looked at together: enough to be quick, few enough to take little memory.
+# How many pieces are processed together: enough to be fast, few enough to use little memory.
 _TOGETHER = 30
-# Pieces from which on they are joined, unless the joined time is longer than theirs by this factor.
+# At this many pieces they are joined, unless the joined time exceeds the sum of theirs by this factor.
 _MANY, _MAX_SPARSE = 30, 3
 
 Ints = npt.NDArray[np.int32]
@@ -63,7 +62,7 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Pooled:
-    """Cores x cells of a window: `values` in permille (GAP: not recorded) and the state that had it."""
+    """Cores x cells of a window: `values` in permille (GAP: not recorded) and the state that reached each."""
 
     window: Window
     cpus: list[int]
@@ -76,8 +75,8 @@ class Pooled:
 
 @dataclass(frozen=True, slots=True)
 class HeldPiece:
-    """The HELD seconds of a segment, and for each core their median (with WAITED where tasks mostly waited) and their
-    median absolute deviation from it."""
+    """The HELD seconds of a segment, and for each core their median (with WAITED if tasks mostly waited) and their
+    median absolute deviation."""
 
     piece: Piece
     middle: Scores
@@ -90,14 +89,14 @@ class HeldPiece:
 
 @dataclass(frozen=True, slots=True)
 class Unusual:
-    """What a value of UNUSUAL_MEASURES says: for how long the core was held, or how far it is above its normal."""
+    """The decoded value of one of UNUSUAL_MEASURES: how long the core was held, or how far it is above its normal."""
 
     stall_ms: int
     deviation_permille: int
 
 
 def decode_unusual(measure: str, value: int) -> Unusual:
-    """The inverse of what `unusual_seconds` writes."""
+    """Decode a value that `unusual_seconds` computed."""
     if measure == "stall":
         return Unusual(value * STALL_UNIT_MS, 0)
     if measure == "deviation":
@@ -108,7 +107,7 @@ def decode_unusual(measure: str, value: int) -> Unusual:
 
 
 def read_piece(segment: Segment, measure: str, read: Callable[[Segment, Request], pa.Table | None]) -> Piece | None:
-    """The seconds of a segment: from its overview where it has the measure, else from its rows."""
+    """Read the seconds of a segment: from its overview if that has the measure, else from its rows."""
     if measure in OVERVIEW_MEASURES and segment.sealed:
         overview = read_overview(segment.path, segment.name, measure)
         if overview is not None:
@@ -118,7 +117,7 @@ def read_piece(segment: Segment, measure: str, read: Callable[[Segment, Request]
 
 
 def read_held(segment: Segment, read: Callable[[Segment, Request], pa.Table | None]) -> HeldPiece | None:
-    """The same of HELD, with the medians."""
+    """Read the HELD seconds of a segment and compute their medians."""
     piece = read_piece(segment, HELD, read)
     if piece is None:
         return None
@@ -132,13 +131,13 @@ def read_held(segment: Segment, read: Callable[[Segment, Request], pa.Table | No
 
 
 def whole_seconds(window: Window) -> Window:
-    """The seconds that a window has a part of: which row a second has is decided by all segments that hold it."""
+    """The window extended to whole seconds: all segments that hold a second decide which row it shows."""
     return Window(window.since // NANOS * NANOS, -(-window.until // NANOS) * NANOS)
 
 
 def with_normal(segments: Sequence[Segment], held: Sequence[Segment]) -> list[Segment]:
-    """Of all segments those that hold a window, and those before that its normal is taken from: a second is as unusual
-    in a view of minutes as in one of everything."""
+    """The segments that hold a window, and the preceding ones that its normal is taken from: a second is then equally
+    unusual in a view of minutes and in one of the whole recording."""
     if not held:
         return []
     names = {segment.name for segment in held}
@@ -147,7 +146,7 @@ def with_normal(segments: Sequence[Segment], held: Sequence[Segment]) -> list[Se
 
 
 def unusual_seconds(pieces: Sequence[HeldPiece | None], measure: str) -> list[Piece]:
-    """One of UNUSUAL_MEASURES for each second, as permille and state; `decode_unusual` reads the permille."""
+    """Compute one of UNUSUAL_MEASURES for each second, as permille and state; `decode_unusual` decodes the permille."""
     held = sorted((held for held in pieces if held is not None), key=lambda held: held.piece.first)
     if not held:
         return []
@@ -179,8 +178,8 @@ def unusual_seconds(pieces: Sequence[HeldPiece | None], measure: str) -> list[Pi
 
 
 def without_overlaps(pieces: Sequence[Piece | None]) -> list[Piece]:
-    """Pieces of the cpu table in the order of time, each second in one of them: the row that begins in it counts, not
-    the one of the segment before that reaches into it."""
+    """Pieces of the cpu table in time order, with each second in only one of them: the row that begins in a second
+    counts, not the row of the preceding segment that extends into it."""
     known = sorted((piece for piece in pieces if piece is not None), key=lambda piece: piece.first)
     for place, (piece, after) in enumerate(pairwise(known)):
         shared = min(piece.first + piece.scores.shape[1] - after.first, after.scores.shape[1])
@@ -204,7 +203,7 @@ def _values(measure: str, run: Ints, deviation: npt.NDArray[np.int16]) -> Ints:
 
 
 def _median(values: Scores) -> Scores:
-    """The lower median along the last axis of what is not GAP; GAP where all is."""
+    """The lower median of the values that are not GAP, along the last axis; GAP if all are."""
     ordered = np.sort(values, axis=-1)
     gaps = (values == GAP).sum(axis=-1)
     place = np.minimum(gaps + np.maximum(values.shape[-1] - gaps - 1, 0) // 2, values.shape[-1] - 1)
@@ -213,8 +212,8 @@ def _median(values: Scores) -> Scores:
 
 
 def _normals(known: Sequence[HeldPiece], cores: int) -> tuple[Scores, Scores]:
-    """Pieces x cores: the median of the pieces before, of the piece itself where there are none, and the same of the
-    spreads. The first with WAITED where tasks mostly waited."""
+    """Pieces x cores: the median of the preceding pieces' medians (the piece's own if there are none), and the same for
+    the spreads. The first has WAITED if tasks mostly waited."""
     own, windows = _before([held.middle for held in known], cores)
     own_spread, spreads = _before([held.spread for held in known], cores)
     recorded = windows != GAP
@@ -223,12 +222,12 @@ def _normals(known: Sequence[HeldPiece], cores: int) -> tuple[Scores, Scores]:
     usual = waited.sum(axis=-1) * 2 > recorded.sum(axis=-1)
     normal = np.where(recorded.any(axis=-1), np.where(usual, kernel | WAITED, kernel), own)
     spread = np.where(recorded.any(axis=-1), _median(spreads), own_spread)
-    # A core that was not there before, and is not in this piece, has no normal; nor has it a value.
+    # A core that is neither in the preceding pieces nor in this one has no normal, but it has no value either.
     return np.maximum(normal, 0).astype(np.int16), np.maximum(spread, 0).astype(np.int16)
 
 
 def _before(columns: Sequence[Scores], cores: int) -> tuple[Scores, Scores]:
-    """Pieces x cores of one number, and pieces x cores x those of the pieces before."""
+    """Pieces x cores of one number, and pieces x cores x the numbers of the preceding pieces."""
     own = np.full((len(columns), cores), GAP, np.int16)
     for place, column in enumerate(columns):
         own[place, : len(column)] = column
@@ -237,7 +236,7 @@ def _before(columns: Sequence[Scores], cores: int) -> tuple[Scores, Scores]:
 
 
 def _stretches(known: Sequence[HeldPiece]) -> list[tuple[int, int]]:
-    """Ranges of pieces that follow each other closely."""
+    """Ranges of pieces that closely follow one another."""
     found, begin = [], 0
     for place in range(1, len(known) + 1):
         last = known[place - 1].piece
@@ -249,7 +248,7 @@ def _stretches(known: Sequence[HeldPiece]) -> list[tuple[int, int]]:
 
 
 def _dense(part: Sequence[HeldPiece], normal: Scores, spread: Scores, cores: int) -> tuple[Scores, Scores, Scores]:
-    """Cores x seconds of neighbouring pieces, and normal and spread of each of them."""
+    """Cores x seconds of adjacent pieces, and the normal and spread for each second."""
     first = part[0].piece.first
     seconds = max(held.piece.first + held.piece.scores.shape[1] for held in part) - first
     scores = np.full((cores, seconds), GAP, np.int16)
@@ -263,7 +262,7 @@ def _dense(part: Sequence[HeldPiece], normal: Scores, spread: Scores, cores: int
 
 
 def _carried(before: tuple[int, Ints, Ints] | None, first: int, cores: int) -> tuple[Ints, Ints]:
-    """For how many seconds each core had been held, by the kernel and by waits, when a stretch begins."""
+    """How many seconds each core had been held when a stretch begins, by the kernel and by waits."""
     if before is not None:
         place = first - 1 - before[0]
         if 0 <= place < before[1].shape[1]:
@@ -272,7 +271,7 @@ def _carried(before: tuple[int, Ints, Ints] | None, first: int, cores: int) -> t
 
 
 def _runs(held: npt.NDArray[np.bool_], carried: Ints) -> Ints:
-    """For how many seconds without a pause each core was held when each second ended."""
+    """How many seconds each core had been held without a pause at the end of each second."""
     runs = np.zeros(held.shape, np.int32)
     lines, columns = np.nonzero(held)
     if len(lines):
@@ -286,7 +285,7 @@ def _runs(held: npt.NDArray[np.bool_], carried: Ints) -> Ints:
 
 
 def pool_seconds(pieces: Sequence[Piece | None], window: Window, cells: int) -> Pooled:
-    """The greatest second of each cell; a second counts in the cell in which it begins. Cells of less than a second
+    """The greatest second of each cell; a second counts in the cell in which it begins. Cells shorter than a second
     show the second that covers them."""
     known = [piece for piece in pieces if piece is not None]
     pooled = np.full((max((len(piece.scores) for piece in known), default=0), cells), GAP, np.int16)
@@ -303,7 +302,7 @@ def pool_seconds(pieces: Sequence[Piece | None], window: Window, cells: int) -> 
             inside = (begin > -NANOS) & (begin < window.nanos)
             if not inside.any():
                 continue
-            # In milliseconds: months in thousands of cells stay within 64 bits.
+            # In milliseconds, so that months in thousands of cells stay within 64 bits.
             cell = np.clip(begin[inside] // MILLIS * cells // (window.nanos // MILLIS), 0, cells - 1)
             starts = np.flatnonzero(np.diff(cell, prepend=-1))
             greatest = np.maximum.reduceat(piece.scores[:, inside], starts, axis=1)
@@ -316,12 +315,12 @@ def pool_seconds(pieces: Sequence[Piece | None], window: Window, cells: int) -> 
 def strongest_second(
     pieces: Sequence[Piece | None], cpu: int, cell: Window, *, first: bool
 ) -> tuple[int, int, int] | None:
-    """The second that gave a cell of `pool_seconds` its value, with that value and its state; None where nothing was
-    recorded. The `first` cell of a window has the second that began before it, too."""
+    """The second that gave a cell of `pool_seconds` its value, with that value and its state; None if nothing was
+    recorded. The `first` cell of a window also includes the second that began before it."""
     found: tuple[int, int] | None = None
     begin, end = -(-(cell.since - NANOS + 1 if first else cell.since) // NANOS), -(-cell.until // NANOS)
     if begin >= end:
-        # None begins in it: the one that covers it.
+        # No second begins in the cell: use the one that covers it.
         begin, end = cell.since // NANOS, cell.since // NANOS + 1
     for piece in pieces:
         if piece is None or cpu >= len(piece.scores):
@@ -336,7 +335,7 @@ def strongest_second(
 
 
 def _join(pieces: list[Piece]) -> list[Piece]:
-    """Many pieces as one, which is pooled several times as fast; as they are where that would be mostly empty."""
+    """Join many pieces into one, which is pooled several times as fast; leave them if it would be mostly empty."""
     if len(pieces) < _MANY:
         return pieces
     first = min(piece.first for piece in pieces)
@@ -352,7 +351,7 @@ def _join(pieces: list[Piece]) -> list[Piece]:
 
 
 def split_scores(window: Window, scores: Scores) -> Pooled:
-    """Values and states of the cores that were recorded."""
+    """Split scores into values and states, for the cores that were recorded."""
     seen = np.flatnonzero((scores != GAP).any(axis=1))
     scores = scores[seen]
     gaps = scores == GAP

@@ -1,4 +1,4 @@
-"""Events and losses as objects, in order of time, and the last kernel-log record that was stored."""
+"""Events and losses as objects, in time order, and the last kernel-log record that was stored."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
@@ -14,14 +14,14 @@ from exhume.store.format.names import SegmentName, boot_part
 from exhume.store.read.index import list_recording
 from exhume.store.read.reader import Request, read_available
 
-# A log that was silent for longer than these segments is read from its start again, and only for what matters.
+# If the kernel log was silent for more segments than this, it is read from its start again, for relevant lines only.
 LOOKED_AT = 60
 _LOG = ("kernel_us", "sequence")
 
 
 def last_log_record(directory: Path, boot_id: str) -> tuple[int | None, int] | None:
-    """The number (None where it has none) and the stamp in microseconds of the last kernel-log record that was stored
-    in this boot; None where there is none."""
+    """The sequence number (None if it has none) and the timestamp in microseconds of the last kernel-log record stored
+    in this boot; None if there is none."""
     try:
         segments = list_recording(directory).segments
     except RecordingError:
@@ -79,8 +79,8 @@ _View = TypeVar("_View", EventView, LossView)
 
 
 def views(kind: type[_View], parts: Iterable[tuple[SegmentName, pa.Table]]) -> list[_View]:
-    """Rows of segments (in recorded order) as objects. Within a boot the monotonic clock decides their order: a line
-    that was read late stands where it happened, and a wall clock set back shuffles nothing."""
+    """Convert rows of segments (in recorded order) to objects. Within a boot the monotonic clock decides their order: a
+    line that was read late appears where it happened, and a wall clock that is set back does not reorder anything."""
     names = [field.name for field in fields(kind) if field.name != "wall"]
     by_boot: dict[str, list[_View]] = {}
     for segment, rows in parts:

@@ -1,7 +1,8 @@
 """A flame graph: the stacks of a profile merged into one tree of frames, with a weight on every node.
 
-With a baseline, both sides are merged into the same tree, so a frame that only one side has is there as well. The
-tree is kept as arrays, and made of them without a loop: an hour of a large node has hundreds of thousands of stacks.
+With a baseline, both sides are merged into the same tree, so it also has frames that occur on only one side. The tree
+is stored as arrays and built from them without Python loops: an hour of a large node has hundreds of thousands of
+stacks.
 """
 
 from collections import defaultdict
@@ -20,14 +21,14 @@ from exhume.store.read.stacks import SOFTIRQ_ENTRIES, concat_ranges
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# The whole and the processes are in no state.
+# The root and the process nodes have no state.
 NODE_STATES = ("", "system", "softirq", "user")
 ROOT_KIND, COMM_KIND = "all", "comm"
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What nodes are called; a node refers to its label by index."""
+    """The labels of nodes; a node refers to its label by index."""
 
     names: list[str]
     modules: list[str]
@@ -36,8 +37,8 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class FunctionTimes:
-    """Microseconds of CPU time by label: in a function itself, and with what it called (one that calls itself counts
-    once); of the baseline, in itself."""
+    """Microseconds of CPU time by label: in the function itself, in it and its callees (recursion counts once), and in
+    the baseline in the function itself."""
 
     own: Ints
     total: Ints
@@ -46,8 +47,8 @@ class FunctionTimes:
 
 @dataclass(frozen=True)
 class FlameTree:
-    """Nodes level by level, parents before children; node 0 is the whole. Weights are microseconds of CPU time and
-    inclusive. The baseline's are zero where there is none."""
+    """Nodes level by level, parents before children; node 0 is the root. Weights are microseconds of CPU time and
+    inclusive. Without a baseline, its weights are zero."""
 
     labels: Labels
     label: Ints
@@ -77,13 +78,13 @@ class FlameTree:
 
     @cached_property
     def delta(self) -> Floats:
-        """How much the share grew (or shrank, below zero) against the baseline; inclusive."""
+        """Growth of the inclusive share over the baseline; negative if it shrank."""
         return self.share - self.base_share
 
     @cached_property
     def width(self) -> Floats:
-        """Share of the picture. With a baseline it is the mean of both sides: the only width that adds up at every
-        level and gives frames of either side room."""
+        """Width as a share of the picture. With a baseline it is the mean of both sides: the only width that adds up at
+        every level and leaves room for the frames of either side."""
         if not self.differential:
             return self.share
         sides = [side for side in (self.share, self.base_share) if side[0] > 0]
@@ -102,7 +103,7 @@ class FlameTree:
 
     @cached_property
     def x(self) -> Floats:
-        """Left edge, siblings side by side in the order of `order`."""
+        """The left edge of each node, with siblings next to each other in the order of `order`."""
         order = self.order
         before = np.cumsum(self.width[order]) - self.width[order]
         parents = self._group[order]
@@ -117,28 +118,28 @@ class FlameTree:
 
     @cached_property
     def order(self) -> Ints:
-        """Nodes by parent, the widest sibling first; names decide between equals, so a picture can be reproduced."""
+        """Nodes by parent, the widest sibling first; ties are broken by name, so that pictures are reproducible."""
         rank = np.empty(len(self.labels.names), np.int64)
         rank[sorted(range(len(rank)), key=lambda index: (self.labels.names[index], index))] = np.arange(len(rank))
         return np.lexsort((rank[self.label], -self.width, self._group))
 
     @cached_property
     def _group(self) -> Ints:
-        """The parent of each node; the whole, which is its own parent, stands apart from its children."""
+        """The parent of each node; the root, which is its own parent, is in a different group from its children."""
         groups = self.parent.copy()
         groups[0] = -1
         return groups
 
     @cached_property
     def levels(self) -> list[tuple[int, int]]:
-        """Where each depth's nodes begin and end."""
+        """Where the nodes of each depth begin and end."""
         starts = np.flatnonzero(np.diff(self.depth, prepend=-1))
         stops = [*starts[1:], len(self)]
         return [(int(start), int(stop)) for start, stop in zip(starts, stops, strict=True)]
 
     @cached_property
     def state(self) -> Ints:
-        """Which state of a core each node stands for, as an index into NODE_STATES."""
+        """The core state that each node stands for, as an index into NODE_STATES."""
         system, softirq, user = (NODE_STATES.index(state) for state in ("system", "softirq", "user"))
         of_kind = defaultdict(int, {"kernel": system, "user": user, "jit": user})
         labels = len(self.labels.names)
@@ -153,7 +154,7 @@ class FlameTree:
 
     @cached_property
     def functions(self) -> FunctionTimes:
-        """Time by function, over all its places."""
+        """Time by function, summed over all nodes."""
         labels = len(self.labels.names)
         outermost = self._outermost()
         return FunctionTimes(
@@ -163,9 +164,9 @@ class FlameTree:
         )
 
     def _outermost(self) -> npt.NDArray[np.bool_]:
-        """The nodes that no node of the same function is above."""
+        """Nodes without an ancestor of the same function."""
         found = np.ones(len(self), np.bool_)
-        # Only what is also further out may call itself: of most functions nothing is looked at.
+        # Only a function that also occurs further out can be recursive: most functions need no walk at all.
         least = np.full(len(self.labels.names), len(self.levels), np.int64)
         np.minimum.at(least, self.label, self.depth)
         left = np.flatnonzero(least[self.label] < self.depth)
@@ -190,21 +191,21 @@ class FlameTree:
 
 
 def build_tree(current: StackProfile, baseline: StackProfile | None = None) -> FlameTree:
-    """Merge the stacks of a profile, and of a baseline if there is one, into one tree. Each process name is a root."""
+    """Merge the stacks of a profile, and of a baseline if there is one, into one tree. Process names are its roots."""
     sides = [current] if baseline is None else [current, baseline]
     labels, labels_of = _merge_labels(sides)
     paths = _Paths.of(sides, labels_of)
-    # What follows has a value for each step of each path, in few bits: most of the time goes into memory.
+    # What follows has one value per step of each path, in a narrow type: most of the time is memory traffic.
     lengths, longest = paths.lengths, int(paths.lengths.max())
     begin = np.cumsum(lengths) - lengths
     steps = np.arange(len(paths.labels), dtype=np.int32)
     depth = (steps - np.repeat(begin.astype(np.int32), lengths)).astype(np.min_scalar_type(longest))
-    # Paths with the same beginning are neighbours: a step is a new node where its path has left the one before it.
+    # Paths with the same beginning are adjacent: a step is a new node once its path differs from the preceding one.
     before = np.repeat(np.concatenate(([0], lengths[:-1])).astype(np.int32), lengths)
     same = (depth < before) & (paths.labels == paths.labels[steps - before])
     left = np.minimum.reduceat(np.where(same, depth.dtype.type(longest), depth), begin)
     new = depth >= np.repeat(left, lengths)
-    # Level by level; numbers of few bits are sorted by their digits.
+    # Level by level; numpy sorts narrow integers with a radix sort.
     order = np.argsort(depth, kind="stable")
     new_by_level = new[order]
     node = np.empty(len(order), np.int32)
@@ -224,8 +225,8 @@ def build_tree(current: StackProfile, baseline: StackProfile | None = None) -> F
 
 
 def _merge_labels(sides: Sequence[StackProfile]) -> tuple[Labels, list[Ints]]:
-    """The labels of all sides, and for each side those of its commands and then of its frames. The same frame is the
-    same label, whichever side it came from."""
+    """Merge the labels of all sides; return them, and for each side those of its commands and then of its frames. Equal
+    frames share a label, whichever side they came from."""
     columns: tuple[list[str], ...] = (["all"], [""], [ROOT_KIND])
     found: list[Ints] = []
     for side in sides:
@@ -236,13 +237,13 @@ def _merge_labels(sides: Sequence[StackProfile]) -> tuple[Labels, list[Ints]]:
             [*repeat(COMM_KIND, comms), *frames.kinds],
         )
         if found:
-            # There are thousands, so the loops are those of dict and list.
+            # There are thousands, so iteration is left to dict and list.
             keys = list(zip(*own, strict=True))
             merged = dict(zip(dict.fromkeys(chain(zip(*columns, strict=True), keys)), count(), strict=False))
             found.append(np.fromiter(map(merged.__getitem__, keys), np.int64, len(keys)))
             own = zip(*islice(merged, len(columns[0]), None), strict=True)
         else:
-            # A side has every command and frame once: there is nothing to compare them with.
+            # Within one side every command and frame is unique: there is nothing to compare with.
             found.append(np.arange(1, 1 + comms + len(frames.names)))
         for column, more in zip(columns, own, strict=False):
             column.extend(more)
@@ -251,8 +252,8 @@ def _merge_labels(sides: Sequence[StackProfile]) -> tuple[Labels, list[Ints]]:
 
 @dataclass(frozen=True, slots=True)
 class _Paths:
-    """Weighted paths from the whole to a leaf, those with the same beginning next to each other. `labels` holds all of
-    them end to end. The first one is the whole alone, without any weight."""
+    """Weighted paths from the root to a leaf, with those that begin alike next to each other. `labels` is the
+    concatenation of all paths. The first path is the root alone, with zero weight."""
 
     lengths: Ints
     labels: npt.NDArray[np.int32]
@@ -274,7 +275,7 @@ class _Paths:
         rank[order_by_prefix(small, lengths)] = np.arange(len(lengths))
         order = np.lexsort((rank[stack], comm))
         stack = stack[order]
-        # The whole and the process stand before the frames.
+        # The root and the process precede the frames.
         path_lengths = np.concatenate(([1], 2 + lengths[stack]))
         starts = np.concatenate(([0], (np.cumsum(lengths) - lengths)[stack]))
         found = np.pad(small, (2, 0))[concat_ranges(starts, path_lengths)]

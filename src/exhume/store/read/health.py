@@ -1,8 +1,8 @@
-"""The recorder's state in a small file of fixed size, and the verdict on it. Standard library only: it is read by
-probes every few seconds, and Arrow alone would take ten times as long to load as everything here.
+"""The recorder's state in a small file of fixed size, and the verdict on it. Standard library only: probes read it
+every few seconds, and loading Arrow alone would take ten times as long as loading everything here.
 
-`D/live/health.json` is rewritten in place with each tick: a line of JSON, a line with its CRC-32, and blanks. A reader
-that meets a half-written one tries again.
+`D/live/health.json` is rewritten in place with each tick: a line of JSON, a line with its CRC-32, and padding with
+blanks. A reader that gets a half-written file retries.
 """
 
 import json
@@ -22,13 +22,13 @@ from exhume.model.ownership import trusted_users
 from exhume.store.format.names import HEALTH_NAME, LIVE_DIRECTORY
 
 HEALTH_VERSION = 1
-# The file's size: its blocks are there from the first tick on, so that a full disk doesn't end it.
+# The file's size. Its blocks are allocated from the first tick on, so that it can be written even on a full disk.
 HEALTH_BYTES = 16 << 10
-# How long losses count.
+# How long a loss affects the verdict.
 LOSSES_NS = 300 * NANOS
-# A tick takes a second; on a starved node even the recorder may come late by a few.
+# A tick takes a second; on a starved node even the recorder may be a few seconds late.
 MAX_AGE_NS = 5 * NANOS
-# Changes of the recorder that lose nothing.
+# Kinds of losses that report a change in the recorder but lose nothing.
 HARMLESS_LOSSES = frozenset(("rate-raised", "memory-released"))
 _TRIES, _PAUSE_S = 5, 0.004
 _LONGEST_TEXT = 240
@@ -36,14 +36,14 @@ _JSON = json.JSONEncoder(separators=(",", ":"))
 
 
 class UnreadableHealth(ValueError):
-    """The file holds something that no recorder wrote."""
+    """The file's content was not written by a recorder."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecorderHealth:
-    """A recorder after its last tick. Times are nanoseconds: `began` and `tick` of CLOCK_MONOTONIC, `wall` the wall
-    time of `tick`. `cpu` is its share of one core over the last minute; `losses` are counts by kind of the last
-    `LOSSES_NS`."""
+    """A recorder's state after its last tick. Times are in nanoseconds: `began` and `tick` of CLOCK_MONOTONIC, `wall`
+    the wall time of `tick`. `cpu` is its share of one core over the last minute; `losses` counts those of the last
+    `LOSSES_NS` by kind."""
 
     pid: int
     boot_id: str
@@ -59,7 +59,7 @@ class RecorderHealth:
     sources_missing: Sequence[MissingSource] = ()
 
     def encode(self) -> bytes:
-        """The file's content, always of the same size."""
+        """Serialise to the file's content, which always has the same size."""
         known = {name: getattr(self, name) for name in _KNOWN} | {"losses": dict(self.losses)}
         head = _JSON.encode({"version": HEALTH_VERSION, **known})[:-1]
         missing = list(_missing_texts(tuple(self.sources_missing)))
@@ -71,7 +71,7 @@ class RecorderHealth:
 
     @classmethod
     def decode(cls, content: bytes) -> "RecorderHealth":
-        """Raises UnreadableHealth."""
+        """Parse the file's content. Raises UnreadableHealth."""
         try:
             line, checksum, _ = content[:HEALTH_BYTES].split(b"\n", 2)
             if int(checksum, 16) != zlib.crc32(line):
@@ -96,7 +96,7 @@ _KNOWN = tuple(each.name for each in fields(RecorderHealth) if each.name not in 
 
 @lru_cache(maxsize=4)
 def _missing_texts(missing: tuple[MissingSource, ...]) -> tuple[str, ...]:
-    """The JSON of each; they stay the same from tick to tick."""
+    """Each source as JSON. Cached: they stay the same from tick to tick."""
     cut = ({name: text[:_LONGEST_TEXT] for name, text in asdict(each).items()} for each in missing)
     return tuple(_JSON.encode(entry) for entry in cut)
 
@@ -107,7 +107,7 @@ def _line(head: str, missing: Sequence[str]) -> bytes:
 
 
 def read_health(directory: Path) -> RecorderHealth | None:
-    """What the last recorder of a directory wrote; None where there is no file. Raises UnreadableHealth and OSError."""
+    """Read what a directory's last recorder wrote; None if there is no file. Raises UnreadableHealth and OSError."""
     path = directory / LIVE_DIRECTORY / HEALTH_NAME
     for attempt in range(_TRIES):
         try:
@@ -115,7 +115,7 @@ def read_health(directory: Path) -> RecorderHealth | None:
         except FileNotFoundError:
             return None
         except UnreadableHealth:
-            # It may just be written.
+            # The recorder may be in the middle of writing it.
             if attempt == _TRIES - 1:
                 raise
             time.sleep(_PAUSE_S)
@@ -123,7 +123,7 @@ def read_health(directory: Path) -> RecorderHealth | None:
 
 
 def _content(path: Path) -> bytes:
-    """At most the size of the file; no link is followed and no FIFO waited for."""
+    """At most HEALTH_BYTES of the file; symlinks are not followed and a FIFO does not block."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         return os.read(fd, HEALTH_BYTES)
@@ -132,7 +132,7 @@ def _content(path: Path) -> bytes:
 
 
 class State(Enum):
-    """What a probe says; the order is that of exit codes."""
+    """The result of a probe; the order is that of the exit codes."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -141,8 +141,8 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """The verdict on a recording. `age_ns` is the time since the last tick, None where it can't be known: no tick yet,
-    or one of an earlier boot. `problems` are codes: late, no-tick, losses."""
+    """The verdict on a recording. `age_ns` is the time since the last tick; None if it can't be known: there was no
+    tick yet, or it was in an earlier boot. `problems` are codes: late, no-tick, losses."""
 
     state: State
     recording: bool
@@ -162,12 +162,12 @@ def judge(
     max_age_ns: int = MAX_AGE_NS,
     allow_losses: bool = False,
 ) -> HealthReport:
-    """The verdict at the monotonic time `now`. `recorder` is the pid of the process that holds the directory, None
-    where it can't be read. A recorder removes the file of an earlier one before its first tick; one that it could not
+    """The verdict at the monotonic time `now`. `recorder` is the pid of the process that holds the directory, None if
+    it can't be read. A recorder removes an earlier recorder's file before its first tick; a file that it failed to
     remove says nothing about it."""
     if health is not None and recording and (recorder not in (None, health.pid) or health.tick > now):
         health = None
-    # Not the boot id alone: in a container's /proc it may be another one than the recorder sees.
+    # Not by the boot id alone: a container's /proc may show a different one from the recorder's.
     comparable = health is not None and (recording or health.boot_id == boot_id)
     age = max(0, now - health.tick) if health is not None and comparable else None
     losses = health.losses if health is not None and comparable else {}
@@ -185,7 +185,7 @@ def judge(
 
 
 def recorder_pid(lock: Path) -> int | None:
-    """The pid in a lock file; None where it can't be read or holds none."""
+    """The pid in a lock file; None if it can't be read or holds none."""
     try:
         fd = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

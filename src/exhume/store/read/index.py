@@ -1,4 +1,4 @@
-"""The segments of a recording, their intervals and gaps, from the names in its directory: no file is opened."""
+"""The segments of a recording, their intervals and gaps, from the names in its directory alone: no file is opened."""
 
 import os
 import time
@@ -28,10 +28,10 @@ from exhume.store.format.names import (
 
 FOREIGN = "not part of a recording"
 SET_ASIDE = "damaged: it could not be sealed, and was set aside"
-# A tick may end late, and segments meet to the millisecond only: less than this is no gap.
+# Not a gap: a tick may end late, and segment boundaries only match to the millisecond.
 SHORTEST_GAP_NS = NANOS
 _SETTLED_NS = 2 * NANOS
-# What else belongs in the directory of live segments, and in that of sealed ones.
+# Other names that belong in the live directory, and in the directory of sealed segments.
 _OWN_NAMES = ((RESERVE_NAME, HEALTH_NAME, IMPORT_STAGING_NAME), (LOCK_NAME, LIVE_DIRECTORY, IMPORTS_NAME, PUSH_NAME))
 _PASSING = (SEALING_SUFFIX, DROPPING_SUFFIX, DAMAGED_SUFFIX)
 _EARLIEST, _LATEST = -(1 << 62), 1 << 62
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of a recording that stands alone: a directory with a file a table. Where that is may be text: of the
-    hundreds that a recording has, few are opened, and a Path takes longer to make than the rest of this."""
+    """A self-contained part of a recording: a directory with one file per table. `location` may be a string: few of a
+    recording's hundreds of segments are opened, and creating a Path takes longer than everything else here."""
 
     name: SegmentName
     location: Path | str
@@ -63,7 +63,7 @@ class Segment:
         return self.path / (table + (PARQUET_SUFFIX if self.sealed else LIVE_SUFFIX))
 
     def size(self) -> int:
-        """Bytes of the segment's files, wherever they are by now; 0 once it was removed."""
+        """Bytes of the segment's files, wherever they are by now; 0 if it was removed."""
         try:
             with os.scandir(self.path) as entries:
                 return sum(entry.stat(follow_symlinks=False).st_size for entry in entries)
@@ -74,7 +74,7 @@ class Segment:
             return 0
 
     def successor(self) -> "Segment | None":
-        """Where the segment is by now, if it was sealed since it was listed; None where it was removed."""
+        """The sealed segment, if this one was sealed since it was listed; None if it was removed."""
         if self.sealed:
             return None
         sealed = self.path.parent.parent.glob(f"*_{self.name.boot}_{self.name.start_ms}_*")
@@ -84,7 +84,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Something in the directory that was not read, and why."""
+    """A directory entry that was not read, and why."""
 
     path: Path
     reason: str
@@ -92,8 +92,8 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The segments of a recording in the order in which they were recorded; what else lies in its directory; and the
-    segments that could not be sealed."""
+    """The segments of a recording in recorded order, the other entries of its directory, and the segments that could
+    not be sealed."""
 
     segments: list[Segment]
     skipped: list[Skipped]
@@ -102,15 +102,15 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """When something last came to or left a recording's directories: while that stays, a listing stays true."""
+    """The times of the last change to a recording's directories: while they stay the same, a listing is valid."""
 
     sealed_ns: int
     live_ns: int
 
     @classmethod
     def of(cls, directory: Path) -> "Unchanged | None":
-        """None where it can't be known, or where it was just now: file systems stamp changes by ticks of their clock,
-        and another may come in the same one."""
+        """None if unknown, or if the last change is very recent: file systems stamp changes with a coarse clock, and
+        another change may get the same time stamp."""
         try:
             sealed = directory.stat().st_mtime_ns
             live_directory = directory / LIVE_DIRECTORY
@@ -122,10 +122,10 @@ class Unchanged:
 
 
 def list_recording(directory: Path) -> Listing:
-    """Raises RecordingError where there is no recording."""
+    """List the entries of a recording. Raises RecordingError if the directory is not a recording."""
     skipped: list[Skipped] = []
     try:
-        # The live ones first: a segment that is sealed meanwhile is then seen twice, rather than not at all.
+        # Live segments first: a segment that is sealed in the meantime is then seen twice rather than not at all.
         live_directory, live = directory / LIVE_DIRECTORY, list[Segment]()
         if live_directory.is_dir():
             live = _segments(live_directory, skipped, sealed=False)
@@ -153,11 +153,11 @@ def sealed_segments(directory: Path) -> list[Segment]:
 
 
 def live_segments(directory: Path) -> list[Segment]:
-    """The segments that are being written or wait to be sealed, oldest first; the sealed ones are not looked at."""
+    """Segments that are being written or wait to be sealed, oldest first, without listing the sealed ones."""
     try:
         return in_recorded_order(_segments(directory / LIVE_DIRECTORY, [], sealed=False))
     except OSError:
-        # Removed meanwhile, or closed to other users.
+        # Removed in the meantime, or not accessible to this user.
         return []
 
 
@@ -173,19 +173,19 @@ def damaged_segments(directory: Path) -> list[Segment]:
 
 
 def in_recorded_order(segments: Iterable[Segment]) -> list[Segment]:
-    """Boots by the moment at which they began, as most of their segments say, and inside a boot by the monotonic clock:
-    a wall clock that was set wrong for a while makes no segment older or newer."""
+    """Sort segments: boots by their start time according to most of their segments, and within a boot by the monotonic
+    clock. A wall clock that is wrong for a while makes no segment older or newer."""
     segments = list(segments)
     began: dict[str, list[int]] = {}
     for segment in segments:
         began.setdefault(segment.name.boot, []).append(segment.name.offset)
-    # The lower median, without the module statistics, which takes longer to import than this one.
+    # The lower median, without the statistics module, which takes longer to import than this one.
     boots = {boot: sorted(offsets)[(len(offsets) - 1) // 2] for boot, offsets in began.items()}
     return sorted(segments, key=lambda s: (boots[s.name.boot], s.name.boot, s.name.start_ms))
 
 
 def _segments(directory: Path, skipped: list[Skipped], *, sealed: bool) -> list[Segment]:
-    """The sealed segments in a recording's directory, or the live ones in that of those."""
+    """The sealed segments in a recording's directory, or the live ones in its live directory."""
     found = []
     for entry in _entries(directory):
         name = SegmentName.of_entry(entry.name)
@@ -202,7 +202,7 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
 
 
 def gaps_between(spans: Iterable[Window], window: Window) -> list[Window]:
-    """The parts of the window that no span covers. One that is empty covers nothing, wherever it stands."""
+    """The parts of the window that no span covers. An empty span covers nothing, wherever it is."""
     found = []
     covered = window.since
     for span in sorted((each for each in spans if not each.empty), key=lambda span: span.since):
@@ -215,19 +215,19 @@ def gaps_between(spans: Iterable[Window], window: Window) -> list[Window]:
 
 
 class SegmentIntervals:
-    """The intervals of a list of segments as arrays, computed once for the list."""
+    """The intervals of a list of segments as arrays, computed once per list."""
 
     def __init__(self, segments: list[Segment]) -> None:
         self.segments = segments
 
     @cached_property
     def unsealed(self) -> list[Segment]:
-        """Those that are still being written; their end is not known by their name."""
+        """Segments that are still being written; their name does not give their end."""
         return [segment for segment in self.segments if not segment.sealed]
 
     @cached_property
     def span(self) -> Window | None:
-        """The wall time from the beginning of the first to the end of the last sealed segment; None without any."""
+        """The wall time from the start of the first to the end of the last sealed segment; None if there are none."""
         names = [segment.name for segment in self.segments if segment.name.length_ms]
         if not names:
             return None
@@ -236,18 +236,18 @@ class SegmentIntervals:
 
     @cached_property
     def _edges(self) -> "tuple[Ints, Ints]":
-        """When each begins and ends, in milliseconds."""
-        # Not for the page's server, which lists a recording and reads none.
+        """The begin and end of each segment, in milliseconds."""
+        # Imported late: the web server lists recordings but reads none.
         import numpy as np
 
         names = [segment.name for segment in self.segments]
-        # A segment without a length may hold anything.
+        # A segment without a length may contain any time.
         first = [_EARLIEST if name.length_ms is None else name.wall_ms - name.reach_ms for name in names]
         last = [_LATEST if name.length_ms is None else name.wall_ms + name.length_ms for name in names]
         return np.array(first, np.int64), np.array(last, np.int64)
 
     def holding(self, window: Window) -> list[Segment]:
-        """The segments that may have rows in the window, by their names."""
+        """The segments that may have rows in the window, according to their names."""
         first, last = self._edges
         since, until = _clamp(window.since // MILLIS), _clamp(-(-window.until // MILLIS))
         held = (first < min(until, _LATEST - 1)) & (max(since, _EARLIEST + 1) < last)
@@ -255,5 +255,5 @@ class SegmentIntervals:
 
 
 def _clamp(wall: int) -> int:
-    """A time within 64 bits."""
+    """Clamp a time so that it fits into 64 bits."""
     return min(max(wall, _EARLIEST), _LATEST)

@@ -1,4 +1,4 @@
-"""The inventory of a node at a moment of its recording: of each section the newest row until then."""
+"""The inventory of a node at a given time: the newest row of each section up to then."""
 
 import contextlib
 from typing import Any
@@ -10,20 +10,20 @@ from exhume.store.read.index import Segment
 from exhume.store.read.reader import Request
 from exhume.store.read.recording import Recording
 
-# Each hour has all sections; a recording that was cut has them at its beginning.
+# Every section is recorded each hour; a trimmed recording has all of them at its beginning.
 _LOOKED_AT = 240
 
 
 def inventory_at(recording: Recording, until: int | None = None) -> Inventory | None:
-    """As it was recorded last, or before `until` (wall nanoseconds); None where none was. Labels are those of the
-    recording."""
+    """The inventory as last recorded, or as last recorded before `until` (wall nanoseconds); None if there is none.
+    Labels are those of the recording."""
     newest = newest_rows(recording, until)
     if not newest:
         return None
     values: dict[str, Any] = {}
     missing: list[Missing] = []
     for section, row in newest.items():
-        # Of a later version, or damaged: that section is not known then.
+        # Written by a later version, or damaged: that section is unknown.
         with contextlib.suppress(ValueError):
             values[section] = None if row["content"] is None else section_of(section, row["content"])
             missing += missing_of(row["missing"]) if row["missing"] is not None else ()
@@ -38,7 +38,7 @@ def newest_rows(recording: Recording, until: int | None = None) -> dict[str, dic
     found: dict[str, dict[str, Any]] = {}
     boot = ""
     for segment in reversed(recording.holding(window)[-_LOOKED_AT:]):
-        # What an earlier boot had may be gone.
+        # What existed in an earlier boot may be gone.
         if found and segment.name.boot != boot:
             break
         for row in reversed(_rows(recording, segment, window)):

@@ -1,8 +1,8 @@
-"""The samples of a window: summed by command and stack, which a flame graph is drawn from, or one by one, for questions
-of when and where that sums can't answer.
+"""Samples of a window: summed by command and stack, for flame graphs, or one by one, for questions of when and where
+that sums can't answer.
 
-The sums are the path that has to be quick, so it decodes only the row groups and columns that it needs, and works on
-numbers (stack hashes, dictionary codes) until the names of the few frames that are left are wanted.
+The sums have to be fast, so that path decodes only the row groups and columns that it needs, and works on numbers
+(stack hashes, dictionary codes) until the names of the few remaining frames are needed.
 """
 
 from collections import deque
@@ -33,22 +33,22 @@ from exhume.store.read.stacks import (
     unique_inverse,
 )
 
-# Segments from which on it pays to read them side by side, and how many are read before they are summed.
+# At this many segments it pays to read them in parallel; and how many are read ahead of the summing.
 _MANY = 8
 _AHEAD = 4
 # (command, stacks, index into stacks, count, weight), each pair of command and stack once.
 _Sum = tuple[Ints, Ids, Ints, Ints, Ints]
-# Rows of segments that are kept before equal ones are summed: memory follows the distinct stacks, not the time.
+# Rows that are collected before equal ones are summed, so that memory grows with the distinct stacks, not the time.
 _FOLD_ROWS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileFilter:
-    """Which samples count. `stack_regex` is searched in the names of a stack's frames, `frame` (kind, module, name) has
-    to be one of them, `leaf` (kernel or user) is where the sample was taken, and `state` what the core was in (one of
-    SAMPLED_STATES); `container` and `pod` match the beginning of the id or of the name of the process's container and
-    pod, a pod's with or without its namespace. Names that Docker gave are not with the processes: `container_ids` are
-    those that are meant by one, too."""
+    """Selects samples. `stack_regex` is searched for in the names of a stack's frames, `frame` (kind, module, name)
+    must be one of them, `leaf` (kernel or user) is where the sample was taken, and `state` the state of the core (one
+    of SAMPLED_STATES). `container` and `pod` match a prefix of the id or name of the process's container and pod, a
+    pod's name with or without its namespace. Docker's container names are not stored with processes, so
+    `container_ids` lists further ids that such a name refers to."""
 
     cpus: Collection[int] | None = None
     comm: str | None = None
@@ -71,16 +71,16 @@ class ProfileFilter:
 
     @property
     def looks_at_samples(self) -> bool:
-        """Whether anything but the core decides: then every sample has to be looked at."""
+        """Whether anything but the core decides: then every sample has to be examined."""
         return self.by_process or self.by_stack or self.comm is not None
 
     @property
     def stack_key(self) -> tuple[str | None, str | None, tuple[str, str, str] | None, str | None]:
-        """What `keeps` goes by."""
+        """The criteria that `keeps` applies."""
         return self.stack_regex, self.leaf, self.frame, self.state
 
     def keeps(self, stacks: ResolvedStacks) -> npt.NDArray[np.bool_]:
-        """For each stack, whether it counts. Raises UsageError for what is not a regular expression."""
+        """Whether each stack is selected. Raises UsageError for an invalid regular expression."""
         kept = np.ones(len(stacks.offsets) - 1, np.bool_)
         if self.stack_regex is not None:
             kept &= stacks.matching(check_stack_regex(self.stack_regex))
@@ -93,14 +93,14 @@ class ProfileFilter:
         return kept
 
 
-# A column of samples that is made of their stacks: whether the sample was taken in kernel code.
+# A column of samples that is derived from their stacks: whether the sample was taken in kernel code.
 IN_KERNEL = "in_kernel"
 _LEAF_IN_KERNEL = ProfileFilter(leaf="kernel")
 
 
 @dataclass(frozen=True, slots=True)
 class StackProfile:
-    """Sums by command and stack. Row i says: `counts[i]` samples, standing for `weights_us[i]` microseconds of CPU, of
+    """Sums by command and stack. Row i means: `counts[i]` samples, representing `weights_us[i]` microseconds of CPU, of
     `comms[comm_index[i]]` in `stacks[stack_index[i]]`."""
 
     comms: list[str]
@@ -115,7 +115,7 @@ class StackProfile:
 
     @property
     def stacks(self) -> list[Ints]:
-        """The frames of each stack, as indexes into `frames`, root first."""
+        """The frames of each stack, root first, as indexes into `frames`."""
         bounds = self.stack_offsets.tolist()
         return [self.stack_frames[a:b] for a, b in pairwise(bounds)]
 
@@ -131,7 +131,7 @@ class StackProfile:
 def build_profile(
     segments: list[Segment], window: Window, wanted: ProfileFilter, note: Noter, cache: StackCache | None = None
 ) -> StackProfile:
-    """Sum the samples of the window. Files that can't be read are noted, and their absence is a blind spot."""
+    """Sum the samples of the window. Files that can't be read are noted and reported as blind spots."""
     sums = _Sums()
     names = StackNames() if cache is None else cache.names()
     blind: list[str] = []
@@ -155,7 +155,7 @@ def build_profile(
 
 
 def loss_text(source: str, count: int, kind: str, cpu: int | None, text: str) -> str:
-    """A loss as a blind spot."""
+    """Describe a loss as a blind spot."""
     where = "" if cpu is None else f" on core {cpu}"
     return f"{source}: {count} {kind}{where}: {text}"
 
@@ -166,7 +166,7 @@ def _parts(readings: "list[_Reading]", wanted: ProfileFilter) -> "Iterator[_Part
         yield from (_part(reading, wanted) for reading in readings)
         return
     with reader_threads() as threads:
-        # A few at a time: sums of thousands of segments that wait for their names would take gigabytes.
+        # A few at a time: the pending sums of thousands of segments would take gigabytes.
         coming = deque(threads.submit(_part, reading, wanted) for reading in readings[:_AHEAD])
         for reading in [*readings[_AHEAD:], *[None] * len(coming)]:
             yield coming.popleft().result()
@@ -205,7 +205,7 @@ class _Reading:
 
 
 def select_rows(rows: pa.Table, wanted: ProfileFilter, read: Callable[[str, list[str]], pa.Table | None]) -> pa.Table:
-    """The samples of a segment that count by process; `read` gives other tables of that segment."""
+    """Filter the samples of a segment by process; `read` returns other tables of that segment."""
     if wanted.pid is not None:
         rows = rows.filter(pc.equal(rows.column("pid"), wanted.pid))
     if wanted.comm is not None:
@@ -224,8 +224,8 @@ def select_rows(rows: pa.Table, wanted: ProfileFilter, read: Callable[[str, list
 
 
 def _ids_named(processes: pa.Table, column: str, prefix: str) -> list[str]:
-    """The ids of the pods or containers whose name begins like that, the namespace left out or not. A name may have
-    been recorded for one of their processes and not yet for another."""
+    """The ids of the pods or containers whose name begins with the prefix, with or without its namespace. A name may
+    have been recorded for one of their processes and not yet for another."""
     names = processes.column(f"{column}_name")
     fits = pc.or_(pc.starts_with(names, prefix), pc.match_substring(names, f"/{prefix}"))
     found: list[str] = pc.unique(processes.filter(fits).column(column)).drop_null().to_pylist()
@@ -233,13 +233,13 @@ def _ids_named(processes: pa.Table, column: str, prefix: str) -> list[str]:
 
 
 def meant_by(column: pa.ChunkedArray, prefix: str, ids: Collection[str]) -> pa.ChunkedArray:
-    """Which of these ids begin like that, or are among some."""
+    """Which ids in the column begin with the prefix or are among `ids`."""
     return pc.or_(pc.starts_with(column, prefix), pc.is_in(column, pa.array(sorted(ids), column.type)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One segment's samples by (command, stack): commands and stacks by their place in `comms` and `stacks`."""
+    """One segment's samples by (command, stack); both are indexes, into `comms` and `stacks`."""
 
     comms: list[str]
     stacks: Ids
@@ -272,7 +272,7 @@ class _Sums:
         self._fold_at = _FOLD_ROWS
 
     def add(self, part: _Part) -> Ids:
-        """Add a segment; returns the stacks that it shows."""
+        """Add a segment and return the stacks that occur in it."""
         if len(part.comm):
             known = np.array([self._comms.setdefault(name, len(self._comms)) for name in part.comms])
             self._parts.append((known[part.comm], part.stacks, part.stack, part.counts, part.weights_us))
@@ -314,8 +314,8 @@ def filter_samples(  # noqa: PLR0917
     note: Noter,
     cache: StackCache | None = None,
 ) -> Iterator[tuple[SegmentName, pa.Table]]:
-    """The samples of the window that count, with these columns and `time_ms`, segment by segment. The column IN_KERNEL
-    is made of their stacks."""
+    """The selected samples of the window, with these columns and `time_ms`, segment by segment. The column IN_KERNEL is
+    derived from their stacks."""
     cache = cache or StackCache()
     split = IN_KERNEL in columns
     decisive = (("comm", wanted.comm is not None), ("pid", wanted.by_process), ("stack", wanted.by_stack or split))
@@ -336,14 +336,15 @@ def filter_samples(  # noqa: PLR0917
 
 
 def _counting(rows: pa.Table, wanted: ProfileFilter, reading: _Reading, cache: StackCache) -> pa.Array:
-    """For each sample, whether its stack counts."""
+    """For each sample, whether its stack is selected."""
     places, stacks = factorize(rows.column("stack"))
     passed = pc.is_in(stacks, value_set=_passing(stacks, wanted, reading, cache))
     return pa.array(passed.to_numpy(zero_copy_only=False)[places])
 
 
 def _passing(stacks: pa.Array, wanted: ProfileFilter, reading: _Reading, cache: StackCache) -> pa.Array:
-    """Stacks that count, among them all of these that do. What a stack holds never changes: each is judged once."""
+    """The stacks that pass the filter, including all of those given here that do. A hash always stands for the same
+    stack, so each one is evaluated only once."""
     judged, passed = cache.filtered(wanted.stack_key)
     new = stacks.filter(pc.invert(pc.is_in(stacks, value_set=judged)))
     if not len(new):
@@ -352,7 +353,7 @@ def _passing(stacks: pa.Array, wanted: ProfileFilter, reading: _Reading, cache: 
     names.add(new.to_numpy(), reading.table)
     resolved = names.resolve(new.to_numpy())
     more = new.filter(pa.array(wanted.keeps(resolved)))
-    # Another segment may have what is unknown here.
+    # Another segment may have the names that are unknown here.
     if names.complete and not resolved.unknown:
         cache.add_filtered(wanted.stack_key, new, more)
     return pa.concat_arrays([passed, more])
@@ -360,9 +361,9 @@ def _passing(stacks: pa.Array, wanted: ProfileFilter, reading: _Reading, cache: 
 
 @dataclass(frozen=True, slots=True)
 class SampleTable:
-    """Single samples in the order of time: sample i was taken at `walls[i]` (nanoseconds) on core `cpus[i]`, while
-    thread `tids[i]` of process `pids[i]`, called `comms[comm_index[i]]`, ran `stacks[stack_index[i]]`; it stands for
-    `weights_us[i]` of CPU time. The frames of a stack are those of a StackProfile."""
+    """Single samples in time order: sample i was taken at `walls[i]` (nanoseconds) on core `cpus[i]`, while thread
+    `tids[i]` of process `pids[i]`, named `comms[comm_index[i]]`, ran `stacks[stack_index[i]]`; it represents
+    `weights_us[i]` of CPU time. Frames are stored as in a StackProfile."""
 
     walls: Ints
     cpus: Ints
@@ -382,7 +383,7 @@ class SampleTable:
         return len(self.walls)
 
     def stack(self, index: int) -> Ints:
-        """The frames of a stack, as indexes into `frames`, root first."""
+        """The frames of a stack, root first, as indexes into `frames`."""
         return self.stack_frames[self.stack_offsets[index] : self.stack_offsets[index + 1]]
 
 
@@ -394,7 +395,7 @@ def build_sample_table(  # noqa: PLR0917
     cache: StackCache | None = None,
     most: int | None = None,
 ) -> SampleTable:
-    """Read the samples of the window one by one, with the names of their frames. Raises UsageError where they are more
+    """Read the samples of the window one by one, with the names of their frames. Raises UsageError if there are more
     than `most`."""
     names = StackNames() if cache is None else cache.names()
     count = 0
@@ -416,7 +417,7 @@ def build_sample_table(  # noqa: PLR0917
             names.add(np.unique(stacks[-1]), _Reading(segment, window, note).table)
     columns_of_all = (np.concatenate(column) for column in zip(*parts, strict=True))
     walls, cpus, pids, tids, weights, comm_index = columns_of_all
-    # Inside a segment samples are sorted by thread.
+    # Inside a segment, samples are sorted by thread.
     order = np.lexsort((cpus, walls))
     distinct, stack_index = unique_inverse(np.concatenate(stacks)[order])
     resolved = names.resolve(distinct)
@@ -439,7 +440,7 @@ def build_sample_table(  # noqa: PLR0917
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """When (wall nanoseconds) and on which core samples were taken, and the CPU time that each stands for."""
+    """When (wall nanoseconds) and on which core samples were taken, and the CPU time that each represents."""
 
     walls: Ints
     cpus: Ints
@@ -447,7 +448,7 @@ class Moments:
 
 
 def moments_of_samples(found: Iterable[tuple[SegmentName, pa.Table]]) -> Moments:
-    """The samples of segments, which have to carry `cpu` and `weight_us`, as arrays."""
+    """Convert the samples of segments, which must have `cpu` and `weight_us`, to arrays."""
     parts = [(np.zeros(0, np.int64),) * 3]
     for name, rows in found:
         times, cpus, weights = (rows.column(column).to_numpy() for column in ("time_ms", "cpu", "weight_us"))
@@ -456,12 +457,12 @@ def moments_of_samples(found: Iterable[tuple[SegmentName, pa.Table]]) -> Moments
 
 
 def check_stack_regex(text: str) -> str:
-    """The same text, if it is a regular expression of RE2: those take time by the length of a name and no more, so that
-    no expression can keep a server busy. Raises UsageError where it is none."""
+    """Validate an RE2 regular expression and return it. RE2 runs in time linear in the length of a name, so that no
+    expression can keep a server busy. Raises UsageError if it is invalid."""
     try:
         pc.match_substring_regex(pa.array([""]), text)
     except pa.ArrowInvalid as error:
-        # RE2 reports what is wrong, then where: "missing ): (".
+        # RE2 reports the problem, then the place: "missing ): (".
         why, _, where = str(error).removeprefix("Invalid regular expression: ").rpartition(": ")
         problem = f"{why} in {where!r}" if why else where
         raise UsageError(

@@ -1,6 +1,6 @@
-"""Cancellation and progress of reads. Both belong to a context; a cancelled read ends before it opens the next file.
+"""Cancellation and progress of reads. Both are context variables; a cancelled read ends before it opens the next file.
 
-Threads don't inherit a context: those that read have to come from `reader_threads`.
+Threads don't inherit a context, so threads that read have to come from `reader_threads`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,28 +19,28 @@ _progress: ContextVar[Callable[[int, int], None] | None] = ContextVar("progress"
 
 
 class Cancelled(ExhumeError):
-    """The job that a read was for was cancelled."""
+    """The job that a read belonged to was cancelled."""
 
 
 def set_cancel_check(is_cancelled: Callable[[], bool] | None) -> None:
-    """Have this called before each file is read; None where reads can't be cancelled."""
+    """Set the check that is called before each file is read; None if reads can't be cancelled."""
     _is_cancelled.set(is_cancelled)
 
 
 def raise_if_cancelled() -> None:
-    """Raises Cancelled once the cancel check says so."""
+    """Raise Cancelled if the cancel check returns true."""
     is_cancelled = _is_cancelled.get()
     if is_cancelled is not None and is_cancelled():
         raise Cancelled("the job was cancelled")
 
 
 def set_progress_callback(progress: Callable[[int, int], None] | None) -> None:
-    """Have this called with the number of segments read, and to be read, since the last call; None for no reports."""
+    """Set the callback that gets the number of segments read, and to be read, since its last call; None for none."""
     _progress.set(progress)
 
 
 def track(items: Sequence[_Item]) -> Iterator[_Item]:
-    """The same items; each is reported as read when the next one is requested."""
+    """Yield the items; each one is reported as read when the next is requested."""
     progress = _progress.get()
     if progress is None:
         yield from items
@@ -52,9 +52,9 @@ def track(items: Sequence[_Item]) -> Iterator[_Item]:
 
 
 def reader_threads() -> "ThreadPoolExecutor":
-    """Threads that read under the cancel check of the caller. Two: decoding releases the GIL for most of its time, and
-    the node may be busy."""
-    # Not for the recorder, which has its overviews made from core_grid: the module takes a third of a megabyte.
+    """Threads that read with the caller's cancel check. Two: decoding releases the GIL most of the time, and the node
+    may be busy."""
+    # Imported late: the recorder computes overviews with core_grid, and the module takes a third of a megabyte.
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(2, initializer=set_cancel_check, initargs=(_is_cancelled.get(),))

@@ -1,4 +1,4 @@
-"""One table of one segment, sealed or live -> Arrow rows inside a window."""
+"""Read one table of one segment, sealed or live, as Arrow rows inside a window."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -39,17 +39,17 @@ from exhume.store.read.progress import raise_if_cancelled
 
 Noter = Callable[[Segment, str, UnreadableFile], None]
 
-# A minute of a thousand cores is a tenth of it.
+# Ten times what a minute of a thousand cores takes.
 MOST_LIVE_BYTES = 1 << 30
-# A table of a segment takes less, once it is decoded.
+# An upper bound for one decoded table of a segment.
 _LARGEST_DECODED = 128 << 20
 _MAGIC = b"PAR1"
 _TAIL = 4096
-# What every message begins with (Arrow's columnar format, encapsulated messages).
+# The continuation marker that begins every message (Arrow's columnar format, encapsulated messages).
 _CONTINUATION = b"\xff\xff\xff\xff"
 _ALIGNMENT = 8
-# After a damaged message of a live file the next one is looked for in pieces of this size. Its metadata is smaller than
-# the largest head (that of the widest table takes 4 KiB), and so many places that look like one are tried.
+# After a damaged message in a live file, the next one is searched for in pieces of this size. Its metadata is assumed
+# to be smaller than the largest head (the widest table's takes 4 KiB), and the number of candidates tried is bounded.
 _PIECE = 1 << 20
 _LARGEST_HEAD = 64 << 10
 _MOST_TRIES = 64
@@ -57,8 +57,8 @@ _MOST_TRIES = 64
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is wanted of a table: the rows of a window (all of a dimension's) and of some cores, in some columns.
-    Text columns named in `dictionaries` come dictionary-encoded."""
+    """The rows and columns to read from a table: those of a window (dimension tables are read whole), of some cores, in
+    some columns. Text columns listed in `dictionaries` are returned dictionary-encoded."""
 
     table: str
     window: Window | None = None
@@ -68,7 +68,7 @@ class Request:
 
     @property
     def clock(self) -> str | None:
-        """The column that the rows are chosen by, where they are chosen by time."""
+        """The column that rows are selected by, if they are selected by time."""
         return None if self.window is None or self.table in DIMENSIONS else time_column(self.table)
 
     def span_in(self, name: SegmentName) -> Window | None:
@@ -80,7 +80,7 @@ class Request:
 
     @property
     def needed(self) -> list[str] | None:
-        """The columns to decode: the ones asked for, and the ones that rows are chosen by."""
+        """The columns to decode: the requested ones and the ones that rows are selected by."""
         if self.columns is None:
             return None
         more = [name for name in (self.clock, "cpu" if self.cpus is not None else None) if name is not None]
@@ -88,8 +88,8 @@ class Request:
 
 
 def read_segment(segment: Segment, request: Request) -> pa.Table | None:
-    """The wanted rows; None where the segment has none. A segment that was sealed since it was listed is read where it
-    is now; one that was removed has no rows any more. Raises UnreadableFile for a file that can't be used, and
+    """Read the requested rows; None if the segment has none. A segment that was sealed since it was listed is read from
+    its new location; one that was removed has no rows any more. Raises UnreadableFile for an unusable file, and
     Cancelled."""
     raise_if_cancelled()
     span = request.span_in(segment.name)
@@ -98,7 +98,7 @@ def read_segment(segment: Segment, request: Request) -> pa.Table | None:
             rows, damaged = (_sealed(segment, request, span), False) if segment.sealed else _live(segment, request)
             chosen = None if rows is None else _chosen(rows, request, span)
     except FileNotFoundError:
-        # Most sealed segments lack some table: nothing was lost in them, nothing happened.
+        # Most sealed segments lack some table, because nothing was lost or nothing happened in them.
         now = None if segment.sealed or segment.path.exists() else segment.successor()
         return None if now is None else read_segment(now, request)
     if damaged:
@@ -107,7 +107,7 @@ def read_segment(segment: Segment, request: Request) -> pa.Table | None:
 
 
 def read_available(segment: Segment, request: Request, note: Noter | None = None) -> pa.Table | None:
-    """The wanted rows that can be read; `note` gets the reason why others can't."""
+    """Read the requested rows that are readable; `note` receives the reason why others are not."""
     try:
         return read_segment(segment, request)
     except UnreadableFile as error:
@@ -118,8 +118,8 @@ def read_available(segment: Segment, request: Request, note: Noter | None = None
 
 @contextmanager
 def _decoding() -> Iterator[None]:
-    """Whatever the bytes of a file make Arrow or numpy raise becomes UnreadableFile. Raises MemoryError where there
-    would be too little for any file."""
+    """Convert what Arrow or numpy raise for the bytes of a file to UnreadableFile. Raises MemoryError if too little
+    memory is left for any file."""
     try:
         yield
     except FileNotFoundError:
@@ -129,7 +129,7 @@ def _decoding() -> Iterator[None]:
     except MemoryError as error:
         left = memory_left()
         if left is not None and left < _LARGEST_DECODED:
-            # What was read before took it: the file is not to blame.
+            # Earlier reads used up the memory: the file is not to blame.
             raise
         raise UnreadableFile("takes more memory than there is") from error
     except DECODING_ERRORS as error:
@@ -137,7 +137,7 @@ def _decoding() -> Iterator[None]:
 
 
 def _chosen(rows: pa.Table, request: Request, span: Window | None) -> pa.Table | None:
-    """The rows of the window and of the cores that were asked for; None where there are none."""
+    """The rows of the requested window and cores; None if there are none."""
     kept = np.ones(rows.num_rows, np.bool_)
     if span is not None:
         times = rows.column(request.clock).to_numpy()
@@ -149,11 +149,11 @@ def _chosen(rows: pa.Table, request: Request, span: Window | None) -> pa.Table |
 
 
 def _on(column: pa.ChunkedArray, cpus: Collection[int]) -> npt.NDArray[np.bool_]:
-    """Which rows are of these cores; one that names none is of none."""
+    """Which rows are on these cores. A row without a core is on none."""
     numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
     counts = np.bincount(numbers)
     wanted = np.zeros(len(counts), np.bool_)
-    # Each core that is there is looked for among those that are wanted: all others of one are tens of thousands.
+    # Look up each core that occurs, not each requested one: `cpus` may be all cores but one, tens of thousands.
     wanted[[cpu for cpu in np.flatnonzero(counts).tolist() if cpu in cpus]] = True
     known = column.is_valid().to_numpy() if column.null_count else True
     found: npt.NDArray[np.bool_] = wanted[numbers] & known
@@ -161,7 +161,7 @@ def _on(column: pa.ChunkedArray, cpus: Collection[int]) -> npt.NDArray[np.bool_]
 
 
 def facts_of(segment: Segment, table: str) -> RecordingFacts | None:
-    """The facts that a file of the segment carries; None where the segment lacks the table."""
+    """The facts that a file of the segment carries; None if the segment lacks the table."""
     path = segment.file(table)
     try:
         with _decoding():
@@ -177,8 +177,8 @@ def facts_of(segment: Segment, table: str) -> RecordingFacts | None:
 
 
 def with_wall(rows: pa.Table, table: str, name: SegmentName) -> pa.Table:
-    """The rows with their wall time, in nanoseconds, in a column `wall`; unchanged in tables without time, and in
-    anchors, whose own column says what the wall clock said."""
+    """Add the wall time in nanoseconds as a column `wall`. Tables without time are unchanged, and so are anchors, whose
+    own `wall` column is the recorded wall clock."""
     column = time_column(table)
     if column is None or "wall" in rows.schema.names:
         return rows
@@ -187,7 +187,7 @@ def with_wall(rows: pa.Table, table: str, name: SegmentName) -> pa.Table:
 
 
 def count_rows(segment: Segment, table: str) -> int:
-    """How many rows a table has in a segment, without decoding them where it is sealed."""
+    """Count the rows of a table in a segment, without decoding them if it is sealed."""
     if segment.sealed:
         try:
             with _decoding():
@@ -201,12 +201,12 @@ def count_rows(segment: Segment, table: str) -> int:
 
 
 def damaged_files(segment: Segment) -> list[Skipped]:
-    """Files of a sealed segment that can't be read, by their first and last bytes alone."""
+    """Files of a sealed segment that can't be read, judged by their first and last bytes alone."""
     if not segment.sealed:
         return []
     found = []
     for path in sorted(segment.path.glob("*")):
-        # An overview repeats what the rows say, so nothing is lost with it; a damaged disk shows here all the same.
+        # An overview only repeats what the rows contain, so nothing is lost with it, but it may reveal a damaged disk.
         if path.suffix == PARQUET_SUFFIX and path.stem in (*TABLES, OVERVIEW):
             if trouble := _trouble(path, segment.name):
                 found.append(Skipped(path, trouble))
@@ -216,7 +216,7 @@ def damaged_files(segment: Segment) -> list[Skipped]:
 
 
 def _trouble(path: Path, segment: SegmentName) -> str | None:
-    """Why a Parquet file can't be used, by its ends; None where it can."""
+    """Why a Parquet file can't be used, judged by its first and last bytes; None if it can."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -225,13 +225,13 @@ def _trouble(path: Path, segment: SegmentName) -> str | None:
     except UnreadableFile as error:
         return str(error)
     except FileNotFoundError:
-        # Removed meanwhile.
+        # Removed in the meantime.
         return None
     if head != _MAGIC or not tail.endswith(_MAGIC):
         return DAMAGED
-    # The facts stand at the very end, and the format closes them: the whole footer is only read where it is another.
+    # The facts and the format version are at the very end of the footer, which is read whole only if they don't match.
     formats = FORMAT.findall(tail)
-    # Thrift writes a text with its length before it.
+    # Thrift prefixes a string with its length.
     own_table, own_segment = (
         key + bytes([0x18, len(value)]) + value
         for key, value in ((TABLE_KEY, path.stem.encode()), (SEGMENT_KEY, segment.identity))
@@ -250,7 +250,7 @@ def _trouble(path: Path, segment: SegmentName) -> str | None:
 
 
 def _open_parquet(path: Path, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-    # Mapped here: given a path, Arrow first finds out which file system it is on, which takes as long.
+    # Mapped here: given a path, Arrow first determines the file system, which takes as long.
     source = pa.BufferReader(map_regular(path))
     return pq.ParquetFile(source, read_dictionary=list(dictionaries), page_checksum_verification=True)
 
@@ -262,7 +262,7 @@ def _sealed(segment: Segment, request: Request, span: Window | None) -> pa.Table
     check_schema(schema, request.table)
     groups = list(range(file.metadata.num_row_groups))
     if span is not None:
-        # Leaf columns and fields count alike: no table with a time has a list in front of it.
+        # Leaf columns and fields have the same index: no table with a time column has a list column before it.
         place = schema.get_field_index(request.clock)
         groups = [g for g in groups if _may_hold(file.metadata.row_group(g).column(place).statistics, span)]
     if not groups:
@@ -281,7 +281,7 @@ def _may_hold(times: pq.Statistics | None, span: Window) -> bool:
 
 
 def _check_times(rows: pa.Table, table: str, name: SegmentName) -> None:
-    """Raises UnreadableFile where a row lies outside of the time that the name of its sealed segment says."""
+    """Raise UnreadableFile if a row is outside of the time given by the name of its sealed segment."""
     column = time_column(table)
     if column is None or table in DIMENSIONS or column not in rows.schema.names or not rows.num_rows:
         return
@@ -293,7 +293,7 @@ def _check_times(rows: pa.Table, table: str, name: SegmentName) -> None:
 
 def _live(segment: Segment, request: Request) -> tuple[pa.Table | None, bool]:
     """The rows of a live file that can be decoded, and whether there are others."""
-    # Read, not mapped: the recorder may cut the file back on a full disk, and a mapping would crash.
+    # Read, not mapped: the recorder may truncate the file on a full disk, and accessing a mapping would then crash.
     content = read_regular(segment.file(request.table), MOST_LIVE_BYTES)
     stream = LiveStream(pa.BufferReader(content), request.table)
     if stream.schema is None:
@@ -310,16 +310,16 @@ def _live(segment: Segment, request: Request) -> tuple[pa.Table | None, bool]:
 
 
 class LiveStream:
-    """The batches of a live file that are whole. Iterate once.
+    """Iterates over the intact batches of a live file, once.
 
-    A file that ends inside a batch is what a killed recorder leaves. Anything else that can't be decoded, or that is
-    not what its checksum says, is damage: `damaged` is set, and the batch is passed over. Every value is checked too,
-    for files of earlier versions and crafted ones: offsets out of bounds crash the process that follows them."""
+    A file that ends inside a batch is what a killed recorder leaves behind. Anything else that can't be decoded or does
+    not match its checksum is damage: `damaged` is set, and the batch is skipped. All values are validated as well, for
+    files of earlier versions and crafted ones: following offsets that are out of bounds crashes the process."""
 
     def __init__(self, source: pa.NativeFile, table: str) -> None:
         self.schema: pa.Schema | None = None
         self.damaged = False
-        #: Where the messages end that are whole, as far as they were read.
+        #: The end of the last complete message read so far.
         self.end = 0
         self._source = source
         self._table = table
@@ -333,7 +333,7 @@ class LiveStream:
         except UnreadableFile:
             self.damaged = True
         except DECODING_ERRORS:
-            # Killed before the first message was whole: no rows. Unless others follow it.
+            # Killed before the first message was complete, so there are no rows, unless other messages follow.
             self.damaged = self._is_damage(0) or next(self._marks(len(_CONTINUATION)), None) is not None
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -342,7 +342,7 @@ class LiveStream:
             try:
                 batch, own = self._reader.read_next_batch_with_custom_metadata()
             except (StopIteration, *DECODING_ERRORS):
-                # The recorder writes no end mark: pages that a power cut left zero look like one.
+                # The recorder writes no end-of-stream marker: pages that a power cut left zero look like one.
                 cut_off = not self._is_damage(begin)
                 if self._resume(begin):
                     continue
@@ -354,20 +354,20 @@ class LiveStream:
                 check_required(batch, self._table)
             except (UnreadableFile, *DECODING_ERRORS):
                 self.damaged = True
-                # What it says of its own length may be wrong.
+                # The length in its own metadata may be wrong.
                 self._resume(begin)
                 continue
             yield batch
 
     @property
     def _has_checksums(self) -> bool:
-        """Whether the messages have checksums: files of earlier versions don't."""
+        """Whether the messages have checksums; those of earlier versions don't."""
         return self.schema is not None and CHECKSUM_KEY in (self.schema.metadata or {})
 
     def _check(self, begin: int, metadata: Mapping[bytes, bytes] | None) -> None:
-        """Raises UnreadableFile where the message that was just read is not the one that was written."""
+        """Raise UnreadableFile if the message just read differs from what was written."""
         value = (metadata or {}).get(CHECKSUM_KEY)
-        # The first message decides whether there are checksums. One with a damaged key would hide that.
+        # The first message decides whether there are checksums; otherwise a damaged key would hide a missing checksum.
         if begin and (value is not None) != self._has_checksums:
             raise UnreadableFile(DAMAGED)
         end = self._source.tell()
@@ -377,8 +377,8 @@ class LiveStream:
             raise UnreadableFile(DAMAGED)
 
     def _resume(self, begin: int) -> bool:
-        """Move to the next message after one that is damaged, by its checksum. False: there is none, and the source
-        stands where it stood."""
+        """Move to the next message with a valid checksum after a damaged one. False if there is none; the source's
+        position is then unchanged."""
         if not self._has_checksums:
             return False
         here = self._source.tell()
@@ -400,7 +400,7 @@ class LiveStream:
         return False
 
     def _marks(self, begin: int) -> Iterator[int]:
-        """Where messages with a checksum may begin."""
+        """Offsets at which messages with a checksum may begin."""
         while self._tries and begin < self._source.size():
             piece = self._source.read_at(_PIECE, begin)
             place = piece.find(_CONTINUATION)
@@ -416,7 +416,7 @@ class LiveStream:
             begin += _PIECE - len(_CONTINUATION)
 
     def _is_damage(self, begin: int) -> bool:
-        """Whether what could not be decoded is something else than the beginning of a message that was cut off."""
+        """Whether the undecodable bytes are anything but the beginning of a message that was cut off."""
         if self._source.tell() < self._source.size():
             return True
         mark = self._source.read_at(len(_CONTINUATION), begin)

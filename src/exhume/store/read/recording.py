@@ -1,4 +1,4 @@
-"""A recording as one: rows, profiles, core grids, events and gaps of a window, over all of its segments."""
+"""A recording as a whole: rows, profiles, core grids, events and gaps of a window, across all of its segments."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def without_repeats(table: str, rows: pa.Table) -> pa.Table:
-    """Each stack and frame once; each process once as it was first recorded."""
+    """Drop repeated rows: each stack and frame once, each process once as it was first recorded."""
     if (key := {"stacks": "stack", "frames": "frame"}.get(table)) is not None:
         _, first = np.unique(rows.column(key).to_numpy(), return_index=True)
         return rows.take(pa.array(np.sort(first)))
@@ -46,15 +46,15 @@ def without_repeats(table: str, rows: pa.Table) -> pa.Table:
     return firsts.rename_columns([*keys, "time", "wall"]).select(rows.schema.names)
 
 
-# Segments from which on it pays to read them side by side.
+# At this many segments it pays to read them in parallel.
 _MANY = 8
-# A few kilobytes in a segment: to hand them to a thread takes longer than to read them.
+# Tables with a few kilobytes per segment: handing them to a thread takes longer than reading them.
 _SMALL = ("anchors", "events", "losses", "self", "source_cost")
 
 
 @dataclass(frozen=True, slots=True)
 class CostOfSource:
-    """What one source took of one core, in percent of it, and in seconds of CPU."""
+    """CPU used by one source, in percent of one core and in seconds."""
 
     source: str
     cpu_percent: float
@@ -63,9 +63,9 @@ class CostOfSource:
 
 @dataclass(frozen=True, slots=True)
 class SelfCost:
-    """The recorder's own cost: CPU in percent of one core, memory in KiB, and all the bytes that it wrote. `sources`
-    has the CPU by source, the most expensive first; none in recordings of less than ten seconds, or from before they
-    were measured. `lowest_rate_hz` and `newest_rate_hz`: a recorder over its budget samples less often."""
+    """The recorder's own cost: CPU in percent of one core, memory in KiB, and the total bytes written. `sources` has
+    the CPU by source, the most expensive first; empty for recordings of less than ten seconds or from before it was
+    measured. `lowest_rate_hz` and `newest_rate_hz`: a recorder that exceeds its budget samples less often."""
 
     seconds: float
     cpu_percent_mean: float
@@ -79,7 +79,7 @@ class SelfCost:
 
 @dataclass(frozen=True, slots=True)
 class RecordingInfo:
-    """`samples` are the stored ones; `losses` counts what was not recorded, by source and kind."""
+    """Summary of a recording. `samples` counts the stored ones; `losses` what was not recorded, by source and kind."""
 
     directory: Path
     facts: RecordingFacts
@@ -97,8 +97,8 @@ class RecordingInfo:
 
 
 class RecordedPod(NamedTuple):
-    """A pod as events have it: namespace/name, and what keeps it alive (`deployment/web`), which the cluster's API
-    (`sure`) knows better than a container's labels."""
+    """A pod as recorded in events: namespace/name, and the controller that owns it (`deployment/web`). `sure` if the
+    owner comes from the cluster's API, which is more reliable than a container's labels."""
 
     name: str
     owner: str | None
@@ -106,7 +106,7 @@ class RecordedPod(NamedTuple):
 
 
 def merge_pods(parts: Iterable[Mapping[str, RecordedPod]]) -> dict[str, RecordedPod]:
-    """The newest of each pod; nothing replaces what the API said but the API."""
+    """Keep the newest record of each pod; one from the API is only replaced by another one from the API."""
     found: dict[str, RecordedPod] = {}
     for part in parts:
         for pod, known in part.items():
@@ -121,7 +121,7 @@ class Recording:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        # What it was opened by: a bundle is not where its rows are.
+        # The path it was opened with: for a bundle this is not where the rows are.
         self.source = directory
         self._unpacked: Unpacked | None = None
         self._damaged: dict[Path, Skipped] = {}
@@ -132,12 +132,12 @@ class Recording:
 
     @classmethod
     def open(cls, directory: Path | str) -> "Recording":
-        """Open the directory of a recording, or an incident bundle. Raises RecordingError, with a sentence, where there
-        is none."""
+        """Open the directory of a recording, or an incident bundle. Raises RecordingError with a message if it is
+        neither."""
         path = Path(directory)
         if not path.is_file():
             return cls(path)
-        # Few open one, and all of them import this.
+        # Imported late: every reader imports this module, and few open a bundle.
         from exhume.store.read.bundle import unpack
 
         unpacked = unpack(path)
@@ -146,12 +146,12 @@ class Recording:
         return recording
 
     def close(self) -> None:
-        """Remove what was unpacked of a bundle; it goes with the process in any case."""
+        """Remove the unpacked bundle, if any; otherwise it is removed when the process exits."""
         if self._unpacked is not None:
             self._unpacked.close()
 
     def refresh(self) -> None:
-        """Look again at what is there (a recording may still be growing)."""
+        """List the directory again (a recording may still be growing)."""
         unchanged = Unchanged.of(self.directory)
         if unchanged is not None and unchanged == self._unchanged:
             return
@@ -163,25 +163,25 @@ class Recording:
 
     @property
     def sealed(self) -> bool:
-        """Whether nothing is being written, as far as was looked."""
+        """Whether nothing was being written when the directory was last listed."""
         return not self._segment_intervals().unsealed
 
     def cache_stacks(self) -> None:
-        """Keep the names of stacks between queries: for a reader that answers many."""
+        """Keep the names of stacks between queries, for a reader that answers many."""
         self._stacks = StackCache()
 
     @property
     def skipped(self) -> list[Skipped]:
-        """What lies in the directory and was not read, as far as it has been met."""
+        """Entries of the directory that were not read, as far as encountered."""
         return [*self._foreign, *self.damaged]
 
     @property
     def damaged(self) -> list[Skipped]:
-        """The files that could not be read, as far as they have been met."""
+        """Files that could not be read, as far as encountered."""
         return [*self._set_aside, *self._damaged.values()]
 
     def note_damaged(self, files: Collection[Skipped]) -> None:
-        """Files that another reader found damaged."""
+        """Add files that another reader found damaged."""
         self._damaged |= {file.path: file for file in files}
 
     @property
@@ -202,7 +202,7 @@ class Recording:
         raise NoRecording(f"{self.directory} holds nothing that can be read yet; let the recorder run for a second")
 
     def span(self) -> Window | None:
-        """The wall time from the first to the last recorded moment; None where nothing is recorded yet."""
+        """The wall time from the first to the last recorded moment; None if nothing is recorded yet."""
         known = self._segment_intervals()
         spans = [window for segment in known.unsealed if not (window := self._segment_span(segment)).empty]
         if known.span is not None:
@@ -212,8 +212,8 @@ class Recording:
         return Window(min(w.since for w in spans), max(w.until for w in spans))
 
     def newest(self) -> int | None:
-        """The wall time at which the recording ends, in the order in which it was recorded: a clock that was ahead for
-        a while does not count. None where nothing is recorded yet."""
+        """The wall time at which the recording ends, in recorded order: a clock that was ahead for a while does not
+        count. None if nothing is recorded yet."""
         spans = (self._segment_span(segment) for segment in reversed(self.segments))
         return next((span.until for span in spans if not span.empty), None)
 
@@ -226,8 +226,8 @@ class Recording:
     ) -> pa.Table:
         """The rows of a table inside the window, with their wall time (nanoseconds) in an extra column `wall`.
 
-        stacks, frames and processes explain other rows: they come whole for the segments that the window touches, each
-        once. Rows come segment by segment; inside a segment samples are not in order of time.
+        stacks, frames and processes are dimension tables: they are returned whole for the segments that the window
+        touches, without repeats. Rows come segment by segment; inside a segment, samples are not in time order.
         """
         if table not in TABLES:
             raise UsageError(f"there is no table {table}; the tables are {', '.join(TABLES)}")
@@ -237,7 +237,7 @@ class Recording:
             raise UsageError(f"table {table} has no column {', '.join(unknown)}; its columns are {', '.join(names)}")
         needed = None
         if columns is not None:
-            # Repeats of a dimension are recognised by all of its columns.
+            # Repeated rows of a dimension are recognised by all of its columns.
             keys = names if table in DIMENSIONS else [time_column(table)]
             needed = list(dict.fromkeys(name for name in (*columns, *keys) if name in names))
         found = self._rows(Request(table, window, needed, cpus))
@@ -261,7 +261,7 @@ class Recording:
         return profile
 
     def blind_spots(self, window: Window) -> list[str]:
-        """What was not recorded in the window."""
+        """Describe what was not recorded in the window."""
         lost = [loss_text(each.source, each.count, each.kind, each.cpu, each.text) for each in self.losses(window)]
         return [*dict.fromkeys(lost), *self._unrecorded(window)]
 
@@ -272,24 +272,24 @@ class Recording:
     def samples(
         self, window: Window, wanted: ProfileFilter, columns: Sequence[str]
     ) -> Iterator[tuple[SegmentName, pa.Table]]:
-        """The single samples in the window that count, with `time_ms` and these columns (IN_KERNEL may be one of them),
-        segment by segment."""
+        """The selected samples in the window, with `time_ms` and these columns (IN_KERNEL may be one of them), segment
+        by segment."""
         return self.samples_in(self.holding(window), window, wanted, columns)
 
     def samples_in(
         self, segments: Sequence[Segment], window: Window, wanted: ProfileFilter, columns: Sequence[str]
     ) -> Iterator[tuple[SegmentName, pa.Table]]:
-        """The same of some segments."""
+        """The selected samples in the window, from the given segments only."""
         return filter_samples(segments, window, wanted, columns, self.note_unreadable, self._stacks)
 
     def sample_table(self, window: Window, wanted: ProfileFilter | None = None, most: int | None = None) -> SampleTable:
-        """The same in the order of time, with the names of their frames. Raises UsageError where they are more than
+        """The selected samples in time order, with the names of their frames. Raises UsageError if there are more than
         `most`."""
         segments = self.holding(window)
         return build_sample_table(segments, window, wanted or ProfileFilter(), self.note_unreadable, self._stacks, most)
 
     def gaps(self, window: Window) -> list[Window]:
-        """The parts of the window (clamped to what is recorded) in which nothing was recorded."""
+        """The parts of the window (clamped to the recorded span) in which nothing was recorded."""
         whole = self.span()
         if whole is None:
             return []
@@ -297,7 +297,7 @@ class Recording:
         return [] if shown.empty else gaps_between(map(self._segment_span, self.holding(shown)), shown)
 
     def cores(self, window: Window, cells: int, measure: str = "busy") -> CoreGrid:
-        """Cores x cells of the window (clamped to what is recorded), max-pooled."""
+        """Cores x cells of the window (clamped to the recorded span), max-pooled."""
         columns = columns_for(measure)
         shown = window.clamp(self.span() or Window(0, 0))
         if measure in UNUSUAL_MEASURES:
@@ -306,13 +306,13 @@ class Recording:
             )
             held = [read_held(segment, self._read) for segment in segments]
             return pool_seconds(unusual_seconds(held, measure), shown, max(0, cells)).to_grid(measure)
-        # A row that began before the window may reach into it.
+        # A row that began before the window may extend into it.
         request = Request("cpu", Window(shown.since - LONGEST_ROW_NS, shown.until), columns)
         by_name = {segment.name: segment for segment in self.holding(request.window)}
         return build_grid(shown, cells, measure, by_name, lambda name: self._read(by_name[name], request))
 
     def events(self, window: Window | None = None, kinds: Collection[str] | None = None) -> list[EventView]:
-        """What happened in the window, in its order; only some kinds where they are given."""
+        """The events in the window, in order; only of the given kinds, if any."""
         return of_kinds(views(EventView, self._rows(Request("events", window))), kinds)
 
     def losses(self, window: Window | None = None) -> list[LossView]:
@@ -320,7 +320,7 @@ class Recording:
         return views(LossView, self._rows(Request("losses", window)))
 
     def events_of(self, segment: Segment, kinds: Collection[str] | None = None) -> list[EventView]:
-        """What happened in one segment."""
+        """The events in one segment."""
         rows = self._read(segment, Request("events"))
         return [] if rows is None else of_kinds(views(EventView, [(segment.name, rows)]), kinds)
 
@@ -339,11 +339,11 @@ class Recording:
         return merge_pods({pod: known} for pod, known in named)
 
     def pods(self, window: Window) -> dict[str, RecordedPod]:
-        """The same of the segments of a time."""
+        """The pods in the events of the segments that the window touches, by their uids."""
         return merge_pods(self.pods_of(segment) for segment in self.holding(window))
 
     def containers_named(self, beginning: str) -> tuple[str, ...]:
-        """The ids of the containers whose name begins like that in an event, in the whole recording."""
+        """The ids of the containers whose name begins with `beginning` in an event, in the whole recording."""
         named = [each for segment in self.segments for each in self.container_names_of(segment).items()]
         return tuple(sorted({number for number, name in named if name.startswith(beginning)}))
 
@@ -353,12 +353,12 @@ class Recording:
         return [] if rows is None else views(LossView, [(segment.name, rows)])
 
     def rows_of(self, segment: Segment, request: Request) -> pa.Table | None:
-        """The rows of one segment, by its own clock; None where it has none."""
+        """The rows of one segment, with its own clock; None if it has none."""
         return self._read(segment, request)
 
     def self_cost(self, window: Window | None = None) -> SelfCost:
-        """What the recorder itself cost in the window. A tick that takes long spends its time after its end: the most
-        is measured from the end of one to the end of the next."""
+        """The cost of the recorder itself in the window. A slow tick spends its time after its nominal end, so the
+        maximum is measured from the end of one tick to the end of the next."""
         rows = self.read("self", window)
         if rows.num_rows == 0:
             return SelfCost(0.0, 0.0, 0.0, 0, 0)
@@ -379,7 +379,7 @@ class Recording:
 
     def _costs_of_sources(self, window: Window | None) -> list[CostOfSource]:
         rows = self.read("source_cost", window)
-        # All rows of one moment are of the same ticks.
+        # All rows with the same time cover the same ticks.
         spans = dict(zip(rows.column("time").to_pylist(), rows.column("span_ms").to_pylist(), strict=True))
         milliseconds = max(1, sum(spans.values()))
         spent: Counter[str] = Counter()
@@ -388,7 +388,7 @@ class Recording:
         return [CostOfSource(source, used / milliseconds / 10, used / 1e6) for source, used in spent.most_common()]
 
     def info(self) -> RecordingInfo:
-        """The recording as a whole; looks at every file, if only at its ends."""
+        """Summarise the recording; examines every file, but only its first and last bytes."""
         facts = self.facts
         losses: dict[str, int] = {}
         for loss in self.losses():
@@ -423,7 +423,7 @@ class Recording:
         self._damaged[path] = Skipped(path, str(error))
 
     def look_at_files(self, segment: Segment) -> None:
-        """Note the files of a sealed segment that can't be read, by their ends alone."""
+        """Note the files of a sealed segment that can't be read, judged by their first and last bytes."""
         self._damaged |= {skipped.path: skipped for skipped in damaged_files(segment)}
 
     def holding(self, window: Window | None) -> list[Segment]:
@@ -440,7 +440,7 @@ class Recording:
         return self._intervals
 
     def _rows(self, request: Request) -> list[tuple[SegmentName, pa.Table]]:
-        """The wanted rows of each segment that has any."""
+        """The requested rows of each segment that has any."""
         segments = self.holding(request.window)
         if len(segments) < _MANY or request.table in _SMALL:
             found = [self._read(segment, request) for segment in segments]

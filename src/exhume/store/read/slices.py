@@ -1,14 +1,14 @@
-"""Who had a core when: samples as stretches of time, core by core.
+"""Timelines of threads on cores, built from samples.
 
-A sample says that a thread was on a core at one moment, and stands for the time since the sample before it. So a slice
-reaches back to the sample before it on its core, or by the time that it stands for where that is further away; it never
-reaches further than samples support. Neighbours of one thread in one state are one slice.
+A sample says that a thread was on a core at one moment, and represents the time since the previous sample. So a slice
+extends back to the previous sample on its core, or by the time that the sample represents if the previous one is
+further away; it never extends beyond what the samples support. Adjacent samples of a thread in one state form a slice.
 
-Between slices a core idled, or was not sampled. It idled where the counters of the kernel account for the time that no
-sample covers; otherwise (lost samples, interrupts that could not be sampled, time that the hypervisor took, no
-counters) nothing is claimed.
+Between slices a core was idle or was not sampled. It was idle if the kernel's counters account for the time that no
+sample covers; otherwise (lost samples, interrupts that could not be sampled, time taken by the hypervisor, no counters)
+nothing is claimed.
 
-All cores lie on one line of numbers, one after the other, so that intervals of all cores are handled at once.
+All cores are mapped to one number line, one after the other, so that their intervals are processed together.
 """
 
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ from exhume.model.clock import MILLIS, Window
 from exhume.store.read.profile import SampleTable
 from exhume.store.read.stacks import SAMPLED_STATES, Ints, ResolvedStacks, unique_inverse
 
-#: What a slice can be: a thread ran in one of the first four (`unknown`: its stack is not known), or none ran.
+#: States of a slice: a thread ran in one of the first four (`unknown`: its stack is not known), or the core was idle.
 SLICE_STATES = (*SAMPLED_STATES, "unknown", "idle")
 _UNKNOWN, IDLE = len(SAMPLED_STATES), len(SAMPLED_STATES) + 1
 NO_THREAD = NO_FRAME = -1
-# Samples come late where interrupts are off, and their times are cut to milliseconds.
+# Samples come late while interrupts are off, and their times are truncated to milliseconds.
 _LATE = 1.5
-# How far counters and samples may be apart, in standard deviations of how many samples catch a core that is busy for a
-# part of the time.
+# How far counters and samples may differ, in standard deviations of the number of samples that hit a core which is busy
+# for part of the time.
 _DEVIATIONS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A thread as it was called when it ran."""
+    """A thread, with the name it had when it ran."""
 
     pid: int
     tid: int
@@ -43,8 +43,8 @@ class Thread:
 @dataclass(frozen=True, slots=True)
 class Slices:
     """Slice i is on core `cpus[lines[i]]`, from `since[i]` to `until[i]` (wall nanoseconds), in state `states[i]` of
-    SLICE_STATES: `threads[thread[i]]` ran there, caught by `samples[i]` samples, most of them in the function
-    `frames[frame[i]]`. Slices stand in the order of cores, then of time, and do not overlap."""
+    SLICE_STATES: `threads[thread[i]]` ran there, in `samples[i]` samples, most of them in the function
+    `frames[frame[i]]`. Slices are sorted by core, then by time, and do not overlap."""
 
     cpus: list[int]
     threads: list[Thread]
@@ -63,7 +63,7 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Where the moments of all cores lie on one line: far enough apart that no core touches the next."""
+    """Maps moments of all cores to one number line, with the cores far enough apart that none touches the next."""
 
     cpus: Ints
     origin: int
@@ -74,7 +74,7 @@ class _Line:
         return cls(cpus, span.since, span.nanos + 1)
 
     def at(self, cpus: Ints, walls: Ints) -> Ints:
-        """The place of moments, which are moved into the line's time."""
+        """The positions of moments, which are clipped to the line's time range."""
         place = np.searchsorted(self.cpus, cpus)
         moved: Ints = place * self.stride + np.clip(walls - self.origin, 0, self.stride - 1)
         return moved
@@ -83,8 +83,8 @@ class _Line:
 def build_slices(
     samples: SampleTable, window: Window, rows: pa.Table | None = None, lost: pa.Table | None = None
 ) -> Slices:
-    """The slices of a window. `rows` are those of the cpu table that reach into it, with their `wall`; without them
-    nothing is said about the time between slices. `lost` are rows of the sampling table with lost samples."""
+    """Build the slices of a window. `rows` are the cpu table's rows that overlap it, with their `wall` time; without
+    them nothing is said about the time between slices. `lost` are rows of the sampling table with lost samples."""
     counted = _columns(rows, ("cpu", "wall", "span_ms", "idle", "iowait"))
     cpus = np.unique(np.concatenate([counted["cpu"], samples.cpus]))
     ends = counted["wall"] + counted["span_ms"] * MILLIS
@@ -109,7 +109,7 @@ def _columns(rows: pa.Table | None, names: tuple[str, ...]) -> dict[str, Ints]:
 
 @dataclass(frozen=True, slots=True)
 class _Ran:
-    """What each sample covers, in the order of cores and time: sample `order[i]` from `start[i]` to `stop[i]`."""
+    """The time that each sample covers, sorted by core and time: sample `order[i]` from `start[i]` to `stop[i]`."""
 
     order: Ints
     start: Ints
@@ -124,14 +124,14 @@ def _ran(samples: SampleTable, line: _Line) -> _Ran:
     before = np.concatenate([[np.iinfo(np.int64).min // 2], stop[:-1]])
     since = stop - before
     start = np.where(since <= covered * _LATE, before, stop - covered)
-    # No slice reaches into the core before.
+    # No slice extends into the preceding core.
     return _Ran(order, np.maximum(start, stop // line.stride * line.stride), stop)
 
 
 def _idle(
     ran: _Ran, rows: dict[str, Ints], lost: dict[str, Ints], line: _Line, samples: SampleTable
 ) -> tuple[Ints, Ints]:
-    """The intervals in which cores idled: between the slices, in rows whose counters agree with the samples."""
+    """Intervals in which cores were idle: between slices, in rows whose counters agree with the samples."""
     start = line.at(rows["cpu"], rows["wall"])
     stop = line.at(rows["cpu"], rows["wall"] + rows["span_ms"] * MILLIS)
     length = np.maximum(stop - start, 1)
@@ -149,7 +149,7 @@ def _idle(
 
 
 def _covered(ran: _Ran, start: Ints, stop: Ints) -> Ints:
-    """How much of each interval slices cover; they do not overlap."""
+    """How much of each interval is covered by slices, which do not overlap."""
     if not len(ran.stop):
         return np.zeros(len(start), np.int64)
     totals = np.concatenate([[0], np.cumsum(ran.stop - ran.start)])
@@ -165,7 +165,7 @@ def _covered(ran: _Ran, start: Ints, stop: Ints) -> Ints:
 
 
 def _without(start: Ints, stop: Ints, taken_start: Ints, taken_stop: Ints) -> tuple[Ints, Ints]:
-    """The union of intervals without what others take; touching ones are joined."""
+    """The union of intervals minus the taken ones; touching intervals are joined."""
     points = np.concatenate([start, stop, taken_start, taken_stop])
     sizes = (len(start), len(stop), len(taken_start), len(taken_stop))
     wanted = np.repeat([1, -1, 0, 0], sizes)
@@ -182,7 +182,7 @@ def _without(start: Ints, stop: Ints, taken_start: Ints, taken_stop: Ints) -> tu
 
 @dataclass(frozen=True, slots=True)
 class _Stretches:
-    """Slices on the line of all cores."""
+    """Slices on the number line of all cores."""
 
     start: Ints
     stop: Ints
@@ -193,7 +193,7 @@ class _Stretches:
 
     @classmethod
     def merged(cls, ran: _Ran, thread: Ints, frame: Ints, states: Ints) -> "_Stretches":
-        """Neighbours of one thread in one state as one slice, in the function that most of its samples were in."""
+        """Merge adjacent samples of one thread in one state into slices, named after their most frequent function."""
         order = ran.order
         thread, frame, states = thread[order], frame[order], states[order]
         alike = (thread[1:] == thread[:-1]) & (states[1:] == states[:-1]) & (ran.start[1:] == ran.stop[:-1])
@@ -204,7 +204,7 @@ class _Stretches:
         pairs, members = unique_inverse(group * frames + frame)
         pairs = pairs[np.argsort(np.bincount(members, minlength=len(pairs)), kind="stable")]
         most = np.zeros(len(heads), np.int64)
-        # Of the values that a slice gets, the last stays: the most frequent one.
+        # The last of several assignments to a slice wins: that is the most frequent function.
         most[pairs // frames] = pairs % frames
         return cls(ran.start[heads], ran.stop[lasts], states[heads], thread[heads], most, lasts - heads + 1)
 
@@ -216,7 +216,7 @@ class _Stretches:
         return _Stretches(*(column[order] for column in columns))
 
     def inside(self, window: Window, line: _Line) -> "_Stretches":
-        """The part of them in a window."""
+        """Clip the slices to a window."""
         core = self.start // line.stride * line.stride
         first, last = core + window.since - line.origin, core + window.until - line.origin
         start, stop = np.maximum(self.start, first), np.minimum(self.stop, last)

@@ -1,4 +1,4 @@
-"""Stacks by their hash: grouping rows by them, and the names of their frames, which every segment repeats."""
+"""Stacks by hash: grouping rows by stack, and resolving the names of frames, which every segment repeats."""
 
 import threading
 from collections.abc import Callable, Collection, Hashable
@@ -17,12 +17,12 @@ Ids = npt.NDArray[np.uint64]
 _Key = TypeVar("_Key", np.int64, np.uint64)
 
 UNKNOWN_FRAME = "[unknown]"
-# Everything that runs below one of these runs as (soft) interrupt work, whichever process was interrupted.
+# Everything below one of these frames runs as softirq or interrupt work, whichever process was interrupted.
 SOFTIRQ_ENTRIES = frozenset({"__do_softirq", "handle_softirqs", "do_softirq", "run_ksoftirqd", "irq_exit_rcu"})
-# The states of a core that stacks show. There are no samples while a core waits, idles or is taken away.
+# Core states that stacks reveal. There are no samples while a core is in iowait, idle or taken by the hypervisor.
 SAMPLED_STATES = ("user", "system", "softirq")
 
-# So many stacks take some 60 MB.
+# This many stacks take some 60 MB.
 MAX_CACHED_STACKS = 200_000
 _MAX_CACHED_FILTERS = 8
 _UNKNOWN = ("", "", UNKNOWN_FRAME)
@@ -40,8 +40,8 @@ def factorize(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
 
 
 def unique_inverse(keys: npt.NDArray[_Key]) -> tuple[npt.NDArray[_Key], Ints]:
-    """The distinct keys, and each key as an index into them, as numpy.unique with return_inverse, but by hashing: that
-    is faster than sorting. The order is that of first occurrence."""
+    """The distinct keys, and each key as an index into them, like numpy.unique with return_inverse, but faster, by
+    hashing instead of sorting. The order is that of first occurrence."""
     encoded = pa.array(keys).dictionary_encode()
     return encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.int64)
 
@@ -56,7 +56,7 @@ def concat_ranges(starts: Ints, lengths: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class FrameTable:
-    """Frames, column by column; each is there once."""
+    """Distinct frames, stored column by column."""
 
     kinds: list[str]
     modules: list[str]
@@ -73,17 +73,17 @@ class ResolvedStacks:
     unknown: int
 
     def matching(self, pattern: str) -> npt.NDArray[np.bool_]:
-        """For each stack, whether the pattern (of RE2) is found in the name of one of its frames."""
+        """For each stack, whether the RE2 pattern matches the name of one of its frames."""
         found = pc.match_substring_regex(pa.array(self.frames.names, pa.string()), pattern)
         return self._with_any(found.to_numpy(zero_copy_only=False).astype(np.int64))
 
     def holding(self, frame: tuple[str, str, str]) -> npt.NDArray[np.bool_]:
-        """For each stack, whether this frame (kind, module, name) is in it."""
+        """For each stack, whether it contains this frame (kind, module, name)."""
         every = zip(self.frames.kinds, self.frames.modules, self.frames.names, strict=True)
         return self._with_any(np.array([each == frame for each in every], np.int64))
 
     def taken_in(self, kinds: Collection[str]) -> npt.NDArray[np.bool_]:
-        """For each stack, whether its leaf is of one of these kinds."""
+        """For each stack, whether its leaf frame is of one of these kinds."""
         of_kind = np.array([kind in kinds for kind in self.frames.kinds], np.bool_)
         found = np.zeros(len(self.offsets) - 1, np.bool_)
         filled = self.offsets[1:] > self.offsets[:-1]
@@ -91,7 +91,7 @@ class ResolvedStacks:
         return found
 
     def in_state(self, state: str) -> npt.NDArray[np.bool_]:
-        """For each stack, whether the core was in this one of SAMPLED_STATES."""
+        """For each stack, whether the core was in the given state, one of SAMPLED_STATES."""
         if state == "user":
             return self.taken_in(("user", "jit"))
         frames = zip(self.frames.kinds, self.frames.names, strict=True)
@@ -105,28 +105,28 @@ class ResolvedStacks:
 
 
 class StackNames:
-    """Stacks and the names of their frames, learnt from the tables of segments; equal hashes are equal everywhere.
-    With `whole_segments` every stack of a segment that is read is learnt, not only those that are asked for: for
-    names that are kept for other queries. Threads may share it."""
+    """Stacks and the names of their frames, collected from the tables of segments; a hash stands for the same stack in
+    all of them. With `whole_segments`, every stack of a segment that is read is added, not only the requested ones:
+    for names that are cached for other queries. Thread-safe."""
 
     def __init__(self, *, whole_segments: bool = False) -> None:
         self._whole_segments = whole_segments
         self._lock = threading.Lock()
         self._stacks = np.zeros(0, np.uint64)
-        # The same stacks in ascending order, and where each of them stands, as of the last time they were looked up.
+        # The same stacks in ascending order, and the position of each, as of the last lookup.
         self._ascending, self._order = self._stacks, np.zeros(0, np.int32)
-        # In 32 bits: tens of thousands of stacks are held, and have 26 frames each. -1 is a frame that is not known.
+        # 32-bit, because tens of thousands of stacks are held and have 26 frames each. -1 is an unknown frame.
         self._lengths = self._indexes = np.zeros(0, np.int32)
         self._frame_ids = _NO_STACKS
         self._columns: tuple[list[str], ...] = ([], [], [])
-        # False once a segment lacked a frame of its stacks: another segment may have it.
+        # False once a segment lacked a frame of its own stacks: another segment may have it.
         self.complete = True
 
     def __len__(self) -> int:
         return len(self._stacks)
 
     def add(self, stacks: Ids, read: Callable[[str], pa.Table | None]) -> None:
-        """Learn the stacks that are not known yet from a segment's tables."""
+        """Add the stacks that are not known yet from a segment's tables."""
         missing = self._missing(stacks)
         table = read("stacks") if len(missing) else None
         if table is None:
@@ -140,7 +140,7 @@ class StackNames:
         if not found.num_rows:
             return
         frames = read("frames")
-        # Another thread may have learnt some meanwhile: those are there twice then, and the first counts.
+        # Another thread may have added some in the meantime: those are then present twice, and the first one counts.
         with self._lock:
             self._learn(found, _NO_FRAMES if frames is None else frames)
 
@@ -148,12 +148,12 @@ class StackNames:
         return stacks[self._places(stacks) < 0]
 
     def _places(self, stacks: Ids) -> Ints:
-        """Where each of these stacks stands among all, -1 for one that is not known."""
+        """The position of each of these stacks among all known ones, -1 if it is unknown."""
         if not len(self._stacks):
             return np.full(len(stacks), -1, np.int64)
         with self._lock:
             if len(self._order) != len(self._stacks):
-                # Stable: of stacks that are there twice, the first is found.
+                # A stable sort, so that the first of duplicate stacks is found.
                 self._order = np.argsort(self._stacks, kind="stable").astype(np.int32)
                 self._ascending = self._stacks[self._order]
             ascending, order = self._ascending, self._order
@@ -180,7 +180,7 @@ class StackNames:
         self._indexes = np.concatenate([self._indexes, places[at]])
 
     def resolve(self, stacks: Ids) -> ResolvedStacks:
-        """The stacks, each given once, with their frames named; an unknown one is a single unknown frame."""
+        """Resolve distinct stacks to named frames; an unknown stack becomes a single unknown frame."""
         place = self._places(stacks)
         known = place >= 0
         rows = place[known]
@@ -193,7 +193,7 @@ class StackNames:
         starts = np.cumsum(all_lengths, dtype=np.int64) - all_lengths
         members = all_indexes[concat_ranges(starts[rows], lengths[known])].astype(np.int64)
         named = members >= 0
-        # Where every known stack is asked for, so is every frame. Another thread may add frames meanwhile, at the end.
+        # If all known stacks are requested, so are all frames. Another thread may append frames in the meantime.
         if len(rows) < len(all_stacks):
             used, members[named] = unique_inverse(members[named])
             columns = [[column[index] for index in used.tolist()] for column in self._columns]
@@ -209,7 +209,7 @@ class StackNames:
 
 
 class StackCache:
-    """Names and filtered stacks, kept up to a bound for other queries: a node runs the same code for hours."""
+    """Names and filtered stacks, cached up to a limit for other queries: a node runs the same code for hours."""
 
     def __init__(self, max_stacks: int = MAX_CACHED_STACKS) -> None:
         self._max_stacks = max_stacks
@@ -217,8 +217,8 @@ class StackCache:
         self._filtered: dict[Hashable, tuple[pa.Array, pa.Array]] = {}
 
     def names(self) -> StackNames:
-        """Names for one query: the cached ones, or empty ones in their place where those grew too large or incomplete.
-        Queries that hold the old ones may go on with them."""
+        """Names for one query: the cached ones, or new empty ones if those grew too large or are incomplete. Queries
+        that hold the old ones may keep using them."""
         if len(self._names) > self._max_stacks or not self._names.complete:
             self._names = StackNames(whole_segments=True)
         return self._names

@@ -1,5 +1,5 @@
-"""The rows that a live recording grows by: for a surface that follows it each second, and must not read a minute of
-samples again for that."""
+"""Follow a live recording: read only newly added rows, for a user interface that refreshes every second and must not
+read a minute of samples each time."""
 
 import os
 from collections.abc import Sequence
@@ -14,32 +14,32 @@ from exhume.store.format.schema import DAMAGED, DECODING_ERRORS, DIMENSIONS, Unr
 from exhume.store.read.index import Segment, Skipped, live_segments
 from exhume.store.read.reader import MOST_LIVE_BYTES, LiveStream, Request, read_available
 
-# Tables that a segment may have from its last tick on alone, and whose rows must not be missed.
+# Tables that a segment may get only in its last tick, and whose rows must not be missed.
 _SELDOM = ("events", "losses")
-# Segments that were read, so that one which waits to be sealed is not read again.
+# How many segments are remembered as read, so that one that waits to be sealed is not read again.
 _MOST_KNOWN = 64
 
 NewRows = dict[str, pa.Table]
 
 
 class Tail:
-    """Follows the segments that a recorder writes. Files stay open: what was written last can be read after the segment
-    was sealed."""
+    """Follows the segments that a recorder writes. Files stay open, so that what was written last can be read after the
+    segment was sealed."""
 
     def __init__(self, directory: Path, tables: Sequence[str]) -> None:
         self._directory = directory
-        # The writer's order is explanations, rows, anchor: read the other way round, no row lacks its explanation.
+        # The recorder writes dimensions, then rows, then the anchor. Read in reverse, no row lacks its dimensions.
         rows = [table for table in tables if table not in (*DIMENSIONS, "anchors")]
         self._tables = ["anchors", *rows, *(table for table in DIMENSIONS if table in tables)]
         self._current: _OpenSegment | None = None
         self._known: dict[tuple[str, int], None] = {}
         #: The facts of the newest segment.
         self.facts: RecordingFacts | None = None
-        #: Files that could not be read, or not all of them.
+        #: Files that could not be read, or only in part.
         self.damaged: dict[Path, Skipped] = {}
 
     def poll(self) -> list[tuple[SegmentName, NewRows]]:
-        """The rows that were added since the last call, segment by segment; at first all of the newest segment."""
+        """The rows added since the last call, segment by segment; the first call returns the whole newest segment."""
         listed = live_segments(self._directory)
         new = [segment for segment in listed if segment.name.key not in self._known]
         if self._current is None:
@@ -71,8 +71,8 @@ class _OpenSegment:
         self.damaged: dict[Path, Skipped] = {}
 
     def read(self, *, last: bool) -> tuple[SegmentName, NewRows]:
-        """What was added; `last` says that nothing comes after it. Where no tick was completed, the rest is not looked
-        at: the rows of a tick belong together."""
+        """Read what was added; `last` means that nothing will follow. If no tick was completed, the other tables are
+        not read: the rows of a tick belong together."""
         found: NewRows = {}
         for table in self._tables:
             rows = self._table(table, last=last)
@@ -92,7 +92,7 @@ class _OpenSegment:
                 self.facts = file.facts or self.facts
             return rows
         except FileNotFoundError:
-            # Not there yet, or sealed before it was opened.
+            # Not created yet, or sealed before it was opened.
             return read_available(self._segment, Request(table), self._note) if last and table in _SELDOM else None
         except UnreadableFile as error:
             self._note(self._segment, table, error)
@@ -115,7 +115,7 @@ class _OpenSegment:
 
 
 class _OpenFile:
-    """The file of one table: a schema, and a message a tick."""
+    """The file of one table: a schema, and one message per tick."""
 
     def __init__(self, fd: int, table: str, segment: SegmentName) -> None:
         self.fd = fd
@@ -126,12 +126,12 @@ class _OpenFile:
         self._offset = 0
 
     def read(self) -> pa.Table | None:
-        """The rows of the messages that were added; None where there are none. Raises UnreadableFile where some can't
-        be used: nothing of the file can be trusted from there on."""
+        """The rows of the messages that were added; None if there are none. Raises UnreadableFile if some are unusable:
+        nothing in the file can be trusted from there on."""
         fresh = os.fstat(self.fd).st_size - self._offset
         if fresh <= 0:
             return None
-        # A damaged file may claim any size.
+        # Bounded, because a damaged file may have any size.
         content = self._schema + os.pread(self.fd, min(fresh, MOST_LIVE_BYTES), self._offset)
         stream = LiveStream(pa.BufferReader(content), self._table)
         if stream.damaged:
@@ -148,6 +148,6 @@ class _OpenFile:
             raise UnreadableFile(DAMAGED, rows)
         self._offset += stream.end - len(self._schema)
         if not self._schema:
-            # An encapsulated message is a mark, the length of its metadata, and that; a schema has no body.
+            # An encapsulated message starts with a marker and the length of its metadata; a schema has no body.
             self._schema = content[: 8 + int.from_bytes(content[4:8], "little")]
         return rows
