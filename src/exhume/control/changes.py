@@ -1,5 +1,5 @@
-"""Changes to the node that last only while a remedy works, each undone by the journal: swapfiles, swap turned off, and
-settings of cgroups."""
+"""Temporary changes to the node, made while a remedy works and undone by the journal: swapfiles, swap that is turned
+off, and cgroup settings."""
 
 import os
 import stat
@@ -18,13 +18,13 @@ from exhume.model.clock import read_boot_id
 from exhume.model.errors import ExhumeError
 from exhume.procfs.host import Host
 
-# The files of a memory cgroup that are ever written as settings.
+# The only files of a memory cgroup that are ever written as settings.
 _SWAPPINESS, _SWAP_MAX = "memory.swappiness", "memory.swap.max"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTools:
-    """What changes to the node are made and undone with. `directory` is the remedy's own, where swapfiles lie."""
+    """What is needed to make and undo changes. `directory` is the remedy's own directory, where swapfiles are made."""
 
     workers: Workers
     host: Host
@@ -50,14 +50,14 @@ class Swapfile(NodeChange):
         path = Path(self.path)
         if is_on(tools.host, self.path):
             tools.workers.must({"job": "swapoff", "path": self.path}, f"the swapfile {path} could not be turned off")
-        # Only a plain file in the remedy's own directory is ever removed.
+        # Only a regular file in the remedy's own directory is ever removed.
         if path.parent == tools.directory and path.exists() and stat.S_ISREG(path.lstat().st_mode):
             path.unlink()
 
 
 @dataclass(frozen=True)
 class SwapOff(NodeChange):
-    """The swap at `path`, turned off for a while; it had this `priority`."""
+    """Swap at `path` that is turned off temporarily; its priority was `priority`."""
 
     path: str
     priority: int
@@ -74,7 +74,7 @@ class SwapOff(NodeChange):
 
 @dataclass(frozen=True)
 class CgroupSettings(NodeChange):
-    """Settings of cgroups, written for a while: each file with the value that it had."""
+    """Cgroup settings that are changed temporarily: each file with its previous value."""
 
     values: tuple[tuple[str, str], ...]
     kind: ClassVar[str] = "cgroup-settings"
@@ -92,7 +92,7 @@ class CgroupSettings(NodeChange):
         write_settings([*reversed(self.values), *self._inherited()], tools, "settings of cgroups could not be restored")
 
     def _inherited(self) -> list[tuple[str, str]]:
-        """Cgroups made meanwhile inherited their parent's setting: they get the value that the parent had before.
+        """Find cgroups created in the meantime, which inherited the setting; they get their parent's previous value.
 
         mm/memcontrol.c, mem_cgroup_css_alloc copies swappiness from the parent (v1).
         """
@@ -100,7 +100,7 @@ class CgroupSettings(NodeChange):
         found = []
         for name, value in self.values:
             if Path(name).name == _SWAPPINESS and value != "0":
-                # None where the cgroup is gone.
+                # The glob is empty if the cgroup is gone.
                 children = map(os.fspath, Path(name).parent.glob(f"*/{_SWAPPINESS}"))
                 found += [(child, value) for child in children if child not in was and _content(child) == "0"]
         return found
@@ -108,7 +108,7 @@ class CgroupSettings(NodeChange):
 
 @contextmanager
 def hold_journal(directory: Path, host: Host) -> Iterator[NodeJournal]:
-    """Hold the journal of a work directory, for one remedy at a time. Raises JournalError."""
+    """Hold the journal of a work directory, which only one remedy may do at a time. Raises JournalError."""
     try:
         private_directory(directory)
         lock = lock_directory(directory)
@@ -122,7 +122,7 @@ def hold_journal(directory: Path, host: Host) -> Iterator[NodeJournal]:
         raise JournalError(f"another exhume fix is at work in {directory}; wait until it is done")
     try:
         journal = read_journal(directory, host)
-        # Undoing must not make root write anything but a setting of a cgroup.
+        # A tampered journal must not make root write to anything but a cgroup setting.
         for change in journal.changes:
             if isinstance(change, CgroupSettings) and (others := _not_settings(change.values, host)):
                 raise JournalError(
@@ -139,7 +139,7 @@ def read_journal(directory: Path, host: Host) -> NodeJournal:
 
 
 def undo(journal: NodeJournal, tools: NodeTools, *changes: NodeChange) -> None:
-    """Undo changes (none named: all). All are tried; then the first error is raised, and its change stays recorded."""
+    """Undo changes (default: all). All are tried; then the first error is raised, and its change stays recorded."""
     failed = journal.undo(tools, changes or None)
     journal.remove_if_empty()
     if failed:
@@ -149,11 +149,11 @@ def undo(journal: NodeJournal, tools: NodeTools, *changes: NodeChange) -> None:
 
 @contextmanager
 def keep_out_of_swap(targets: tuple[str, ...], journal: NodeJournal, tools: NodeTools) -> Iterator[None]:
-    """While this lasts, no live cgroup at or below the targets is swapped out; removed ones are.
+    """Context in which no live cgroup at or below the targets is swapped out, while removed ones are.
 
-    v1 has a swappiness for each cgroup, and removed ones keep theirs. v2 has a limit of swap, which counts for
-    everything below: the targets themselves stay without one, as what is charged to removed cgroups is swapped in
-    their name.
+    v1 has a swappiness per cgroup, and removed ones keep theirs. v2 has a swap limit, which applies to the whole
+    subtree: the targets themselves get no limit, since pages charged to removed cgroups are swapped out on their
+    account.
     """
     change = CgroupSettings(tuple(each for target in targets for each in _settings_below(Path(target))))
     journal.add(change)
@@ -166,7 +166,7 @@ def keep_out_of_swap(targets: tuple[str, ...], journal: NodeJournal, tools: Node
 
 
 def write_settings(values: list[tuple[str, str]], tools: NodeTools, failure: str) -> None:
-    """Write settings of cgroups. Raises JobFailed, also for a file that is not a setting of a cgroup."""
+    """Write cgroup settings. Raises JobFailed, also for a file that is not a cgroup setting."""
     if others := _not_settings(values, tools.host):
         raise JobFailed(f"{failure}: {others[0]} is not a setting of a cgroup")
     if values:

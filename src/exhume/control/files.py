@@ -1,4 +1,4 @@
-"""Files and directories that survive a crash and that no other user can plant."""
+"""Files and directories that survive a crash and that no other user can tamper with."""
 
 import fcntl
 import os
@@ -10,11 +10,11 @@ from exhume.model.ownership import PRIVATE_DIRECTORY, PRIVATE_FILE, open_own, op
 
 
 class DirectoryNotPrivate(ExhumeError):
-    """Another user could leave instructions for root in a directory."""
+    """Another user could plant instructions for root in a directory."""
 
 
 def write_atomic(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Write a file so that all of it or nothing is there, also after a power failure. Raises OSError."""
+    """Write a file atomically and durably: complete or not at all, also after a power failure. Raises OSError."""
     temporary = path.with_name(f".{path.name}")
     try:
         write_new(temporary, content, mode)
@@ -27,7 +27,7 @@ def write_atomic(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:
 
 
 def write_new(path: Path, content: bytes, mode: int) -> None:
-    """Make a new file that is on the disk when this returns; what a killed run left there is replaced."""
+    """Create a file that is synced to disk on return; a leftover of a killed run is replaced."""
     path.unlink(missing_ok=True)
     fd = open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(fd, "wb") as file:
@@ -38,13 +38,13 @@ def write_new(path: Path, content: bytes, mode: int) -> None:
 
 
 def read_own(path: Path) -> bytes:
-    """Read a plain file of this user's or root's own; a link is refused. Raises OSError."""
+    """Read a regular file that this user or root owns; symlinks are refused. Raises OSError."""
     with os.fdopen(open_own(path, os.O_RDONLY), "rb") as file:
         return file.read()
 
 
 def sync_directory(path: Path) -> None:
-    """Put new and removed names of a directory on the disk."""
+    """Fsync a directory, so that created and removed names are on the disk."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
@@ -53,9 +53,9 @@ def sync_directory(path: Path) -> None:
 
 
 def private_directory(path: Path) -> None:
-    """Make a directory (0700), or check that only its owner, root or this user, can write to it.
+    """Create a directory (0700), or check that only its owner, root or this user, can write to it.
 
-    Raises OSError, and DirectoryNotPrivate where another user owns it or may write to it or replace it.
+    Raises OSError, and DirectoryNotPrivate if another user owns it, or can write to it or replace it.
     """
     path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     path.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
@@ -67,9 +67,9 @@ def private_directory(path: Path) -> None:
 
 
 def lock_directory(directory: Path) -> int:
-    """Return a descriptor that holds the lock of a directory while it is open; -1 when another process holds it.
+    """Return a file descriptor that holds the lock of a directory while open; -1 if another process holds it.
 
-    The kernel releases the lock when its process dies, however that comes about. Raises OSError.
+    The kernel releases the lock when the process dies, for whatever reason. Raises OSError.
     """
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,7 +1,7 @@
-"""exhume as services of a node: unit files, their links, a user and group; each in the journal before it is made.
+"""Installation of exhume as services of a node: unit files, their links, a user and group, each journaled first.
 
-The journal stays as the list of what was installed, across boots, until it is uninstalled. What was changed since by
-others is left and named.
+The journal remains as the list of what was installed, across boots, until it is uninstalled. Files that others changed
+since are left in place and reported.
 """
 
 import grp
@@ -30,15 +30,15 @@ UNIT_DIRECTORY = "/etc/systemd/system"
 WANTS = f"{UNIT_DIRECTORY}/multi-user.target.wants"
 SYSUSERS = "/etc/sysusers.d/exhume.conf"
 DROP_INS = f"{UNIT_DIRECTORY}/{RECORDER}.d"
-# The addresses that the recorder may talk to next to loopback.
+# Drop-in with the addresses that the recorder may talk to in addition to loopback.
 ALLOWED_ADDRESSES = f"{DROP_INS}/allow-address.conf"
 WORK_DIRECTORY = Path("/var/lib/exhume-install")
 STATE_DIRECTORY = Path("/var/lib/exhume")
-# In the journal's first line: what is installed outlives every boot.
+# The boot id in the journal's first line: an installation outlives every boot.
 _BOOT = "installation"
 _PATIENCE_S = 60.0
 _HASH_LENGTH = 64
-# What the recorder does without the root user's full set; docs/commands/install.md says what each is for.
+# The capabilities that the recorder has instead of full root; docs/commands/install.md explains each.
 CAPABILITIES = (
     "CAP_PERFMON",
     "CAP_SYSLOG",
@@ -51,12 +51,12 @@ CAPABILITIES = (
     "CAP_SETGID",
     "CAP_KILL",
 )
-# Before Linux 5.8 there is no CAP_PERFMON (include/uapi/linux/capability.h), and its part is this one's.
+# Before Linux 5.8 there is no CAP_PERFMON (include/uapi/linux/capability.h); CAP_SYS_ADMIN covered its purpose.
 _PERFMON, _INSTEAD = 38, "CAP_SYS_ADMIN"
 
 
 class Units(Protocol):
-    """What an installation asks of systemd; SystemdControl is one."""
+    """The systemd operations that an installation needs; SystemdControl implements them."""
 
     def start(self, name: str) -> str: ...
 
@@ -69,7 +69,7 @@ class Units(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InstallTools:
-    """What an installation is made and undone with. `resolve` leads from a path of the node to where it is here."""
+    """What is needed to install and uninstall. `resolve` maps a path on the node to its path as seen from here."""
 
     units: Units
     resolve: Callable[[str], Path] = Path
@@ -77,7 +77,7 @@ class InstallTools:
 
 @dataclass(frozen=True)
 class InstalledFile(Change[InstallTools]):
-    """A file, by the hash of what was written, and the directories that were made for it, outermost first."""
+    """A file, with the hash of what was written, and the directories created for it, outermost first."""
 
     path: str
     sha256: str
@@ -97,7 +97,7 @@ class InstalledFile(Change[InstallTools]):
 
     def undo(self, tools: InstallTools) -> None:
         place = tools.resolve(self.path)
-        # Of an installation that was killed.
+        # Left behind by an installation that was killed.
         with suppress(OSError):
             _temporary(place).unlink(missing_ok=True)
         content = _content(place)
@@ -111,7 +111,7 @@ class InstalledFile(Change[InstallTools]):
 
 @dataclass(frozen=True)
 class InstalledLink(Change[InstallTools]):
-    """A link that enables a unit, and the directories that were made for it."""
+    """A link that enables a unit, and the directories created for it."""
 
     path: str
     target: str
@@ -141,7 +141,7 @@ class InstalledLink(Change[InstallTools]):
 
 @dataclass(frozen=True)
 class StartedUnit(Change[InstallTools]):
-    """A unit that was started, and starts at boot."""
+    """A unit that was started, and that starts at boot."""
 
     name: str
     kind: ClassVar[str] = "started"
@@ -163,7 +163,7 @@ class StartedUnit(Change[InstallTools]):
 
 @dataclass(frozen=True)
 class Account(Change[InstallTools]):
-    """The user and group of the page. They stay as long as recordings do, which belong to the group."""
+    """The user and group of the web page. They stay as long as the recordings do, which belong to the group."""
 
     name: str
     kind: ClassVar[str] = "account"
@@ -174,7 +174,7 @@ class Account(Change[InstallTools]):
 
     def undo(self, tools: InstallTools) -> None:
         if self.name == ACCOUNT and _account_exists():
-            # Debian's removes the group of the same name with it; others leave it.
+            # Debian's userdel removes the group of the same name as well; others leave it.
             _run("userdel", ACCOUNT)
             with suppress(KeyError):
                 grp.getgrnam(ACCOUNT)
@@ -189,7 +189,7 @@ InstallJournal = Journal[InstallTools]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an installation consists of: files with their content, links with their target, units to start."""
+    """The parts of an installation: files with their content, links with their target, units to start."""
 
     files: Mapping[str, bytes]
     links: Mapping[str, str]
@@ -198,16 +198,16 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What was done, a line each, and what was left."""
+    """What was done, one line each, and what was left."""
 
     done: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
 
 def plan_for(program: str, *, page: bool, last_capability: int, allowed: Sequence[str] = ()) -> Plan:
-    """The installation of a program, given as the command that starts it. `last_capability` is the kernel's last one
-    (/proc/sys/kernel/cap_last_cap), `allowed` are addresses and networks that the recorder may talk to. Without any,
-    those of an earlier installation stay."""
+    """Plan the installation of a program, given as the command that starts it. `last_capability` is the kernel's last
+    one (/proc/sys/kernel/cap_last_cap), `allowed` are addresses and networks that the recorder may talk to; without
+    any, those of an earlier installation stay."""
     units = UNITS if page else (RECORDER,)
     older = last_capability < _PERFMON
     capabilities = " ".join(_INSTEAD if older and name == "CAP_PERFMON" else name for name in CAPABILITIES)
@@ -227,7 +227,7 @@ def _template(name: str) -> str:
 
 @contextmanager
 def hold_installation(directory: Path = WORK_DIRECTORY) -> Iterator[InstallJournal]:
-    """Hold the journal of the installation, for one command at a time. Raises JournalError."""
+    """Hold the journal of the installation, which only one command may do at a time. Raises JournalError."""
     try:
         private_directory(directory)
         lock = lock_directory(directory)
@@ -242,7 +242,7 @@ def hold_installation(directory: Path = WORK_DIRECTORY) -> Iterator[InstallJourn
 
 
 def install(plan: Plan, journal: InstallJournal, tools: InstallTools) -> Outcome:
-    """Write what differs, then start the units; a unit whose file changed is started again. Raises ExhumeError."""
+    """Write what differs, then start the units; a unit whose file changed is restarted. Raises ExhumeError."""
     outcome = Outcome()
     for path in plan.files:
         _check_obstacle(path, journal, tools)
@@ -269,7 +269,7 @@ def install(plan: Plan, journal: InstallJournal, tools: InstallTools) -> Outcome
 
 
 def uninstall(journal: InstallJournal, tools: InstallTools, *, purge: bool) -> Outcome:
-    """Undo all of it. The account stays unless the recordings go too. Raises OSError."""
+    """Undo the whole installation. The account stays unless the recordings are removed too. Raises OSError."""
     outcome = Outcome()
     chosen = [change for change in journal.changes if purge or not isinstance(change, Account)]
     failed = journal.undo(tools, chosen)
@@ -287,7 +287,7 @@ def uninstall(journal: InstallJournal, tools: InstallTools, *, purge: bool) -> O
 
 
 def remove_recordings(directory: Path, outcome: Outcome) -> None:
-    """Remove the recordings of the service: a directory of root's own, and no link to another."""
+    """Remove the recordings of the service, from a directory that root owns and that is not a symlink."""
     try:
         known = directory.lstat()
     except FileNotFoundError:
@@ -300,7 +300,7 @@ def remove_recordings(directory: Path, outcome: Outcome) -> None:
 
 
 def _check_obstacle(path: str, journal: InstallJournal, tools: InstallTools) -> None:
-    """Raise ActionFailed where something is at the path that no installation put there."""
+    """Raise ActionFailed if something exists at the path that no installation put there."""
     if os.path.lexists(tools.resolve(path)) and not _installed(path, journal):
         raise ActionFailed(f"{path} is there already, and was not written by exhume install; look at it, and remove it")
 
@@ -310,7 +310,7 @@ def _installed(path: str, journal: InstallJournal) -> list[InstalledFile]:
 
 
 def _write_file(path: str, content: bytes, journal: InstallJournal, tools: InstallTools, outcome: Outcome) -> bool:
-    """Write a file unless it is there as it should be; returns whether it was written."""
+    """Write a file unless it already has this content; returns whether it was written."""
     place, known = tools.resolve(path), _installed(path, journal)
     present = _content(place)
     if present == content:
@@ -326,7 +326,7 @@ def _write_file(path: str, content: bytes, journal: InstallJournal, tools: Insta
     write_new(_temporary(place), content, 0o644)
     _temporary(place).rename(place)
     sync_directory(place.parent)
-    # The entries of what it replaced say nothing any more.
+    # The journal entries of the file it replaced are obsolete.
     journal.strike([each for each in known if each != entry])
     outcome.done.append(f"wrote {path}")
     return True
@@ -367,13 +367,13 @@ def _make_directories(path: str, tools: InstallTools) -> None:
 
 def _remove_directories(made: Sequence[str], tools: InstallTools) -> None:
     for each in reversed(made):
-        # Others may use it by now.
+        # Others may use it by now, in which case it is not empty.
         with suppress(OSError):
             tools.resolve(each).rmdir()
 
 
 def _content(place: Path) -> bytes | None:
-    """What a plain file holds; None where there is none. Raises Kept for anything else."""
+    """Read a regular file; None if it does not exist. Raises Kept for anything else."""
     try:
         if not stat.S_ISREG(place.lstat().st_mode):
             raise Kept(f"{place} is no plain file, so it is left; look at it, and remove it")

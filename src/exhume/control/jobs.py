@@ -1,9 +1,9 @@
-"""The worker process: one small job with the kernel, read from standard input.
+"""The worker process: performs one small kernel operation, read from standard input.
 
-A worker can be killed at any moment, which is how a job is bounded in time: the kernel ends reclaim and swapoff when a
-signal comes, and loses nothing. Waiting for a disk can't be ended: a worker that does is gone when that is over. It
-prints when it begins and how far it is, one number a line. Little more than the standard library is imported, so that
-it starts quickly.
+A worker can be killed at any time, which is how a job's duration is bounded: the kernel aborts reclaim and swapoff when
+a signal is pending, and nothing is lost. Disk I/O is not interruptible: a worker that waits for it exits when the I/O
+completes. It prints when it begins and its progress, one number per line. Few imports beyond the standard library, so
+that it starts quickly.
 """
 
 import contextlib
@@ -33,16 +33,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Do the job on standard input; an error is printed with its number and message."""
+    """Do the job read from standard input; an error is printed with its errno and message."""
     job: Job = json.loads(sys.stdin.buffer.read())
-    # When the caller is killed, no process is left to bound the job.
+    # If the caller is killed, no process is left to bound the job's duration.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if job.get("caller", os.getppid()) != os.getppid():
         # The caller died before prctl.
         sys.exit(1)
     try:
         _settle(job)
-        # From now on its time counts.
+        # The job's time limit counts from here.
         _report(BEGUN)
         JOBS[job["job"]](job)
     except OSError as error:
@@ -52,10 +52,10 @@ def main() -> None:
 
 
 def _settle(job: Job) -> None:
-    """Move to the core that can spare the time, at the lowest priority, in a cgroup that stays: what is charged
-    meanwhile must not pin the caller's."""
+    """Move to the assigned core, at the lowest priority, into a cgroup that persists: memory charged during the job
+    must not pin the caller's cgroup."""
     if job.get("core") is not None:
-        # A core that went offline, or may not be used, is no reason to fail.
+        # A core that went offline, or is outside of the cpuset, is no reason to fail.
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {job["core"]})
     os.setpriority(os.PRIO_PROCESS, 0, 19)
@@ -64,22 +64,22 @@ def _settle(job: Job) -> None:
 
 
 def _reclaim(job: Job) -> None:
-    """Reclaim below a cgroup."""
+    """Reclaim memory below a cgroup."""
     file = Path(job["file"])
-    # Reading flushes the statistics that reclaim decides by (mm/memcontrol.c, mem_cgroup_flush_stats); with stale
-    # ones it overlooks pages.
+    # Reading memory.stat flushes the statistics that reclaim relies on (mm/memcontrol.c, mem_cgroup_flush_stats); with
+    # stale ones it overlooks pages.
     (file.parent / "memory.stat").read_bytes()
     try:
         _write(file, job["text"])
     except OSError as error:
-        # An older kernel that has no swappiness= for memory.reclaim.
+        # Older kernels do not support swappiness= in memory.reclaim.
         if error.errno != errno.EINVAL or not job.get("otherwise"):
             raise
         _write(file, job["otherwise"])
 
 
 def _fadvise(job: Job) -> None:
-    """Let go of the cached pages of files; those that are dirty are written first."""
+    """Drop the cached pages of files, after writing back dirty ones."""
 
     def let_go(fd: int) -> None:
         os.fdatasync(fd)
@@ -89,12 +89,12 @@ def _fadvise(job: Job) -> None:
 
 
 def _page_out(job: Job) -> None:
-    """Send the pages of files on tmpfs to swap. Linux before 5.4 has no MADV_PAGEOUT: there it is left to reclaim."""
+    """Page out files on tmpfs to swap. Linux before 5.4 has no MADV_PAGEOUT: there it is left to reclaim."""
 
     def page_out(fd: int) -> None:
         for begin, end in _data_ranges(fd):
             length = min(end, os.fstat(fd).st_size) - begin
-            # Populated, as only what is mapped is paged out; not where the file has a hole, which would be filled.
+            # Populated, since only mapped pages are paged out; not in holes, which mapping would fill.
             with mmap.mmap(fd, length, mmap.MAP_SHARED | mmap.MAP_POPULATE, mmap.PROT_READ, offset=begin) as pages:
                 pages.madvise(_MADV_PAGEOUT)
 
@@ -102,7 +102,7 @@ def _page_out(job: Job) -> None:
 
 
 def _data_ranges(fd: int) -> Iterator[tuple[int, int]]:
-    """Where a file has data, in pieces that are small enough to be mapped."""
+    """The ranges of a file that hold data, split into pieces small enough to be mapped."""
     begin = 0
     with contextlib.suppress(OSError):  # ENXIO: none is left
         while True:
@@ -113,7 +113,7 @@ def _data_ranges(fd: int) -> Iterator[tuple[int, int]]:
 
 
 def _for_each_file(job: Job, act: Callable[[int], None]) -> None:
-    """Open each file of a job and act on it. One that is gone, shrinks or can't be opened is passed over: one of
+    """Open each file of a job and act on it. Files that are gone, shrink or can't be opened are skipped: one of
     thousands must not stop the others."""
     for index, path in enumerate(job["files"]):
         if index % _REPORT_EVERY == 0:
@@ -128,26 +128,26 @@ def _for_each_file(job: Job, act: Callable[[int], None]) -> None:
 
 
 def _drop_caches(job: Job) -> None:
-    """Write what is dirty, which is its first part, then drop what is cached."""
+    """Write back dirty pages, which is the first part, then drop the caches."""
     os.sync()
     _report("1")
     _write(Path(job["file"]), "1")
 
 
 def _swapfile(job: Job) -> None:
-    """Make a swapfile and turn it on before all others, so that what goes out goes there."""
+    """Create a swapfile and enable it with the highest priority, so that pages are swapped out to it."""
     make_swapfile(job["path"], job["size"])
     swap_on(job["path"], FIRST)
 
 
 def _settings(job: Job) -> None:
-    """Write values into files of cgroups. Cgroups that went meanwhile need none."""
+    """Write values to cgroup files. Cgroups removed in the meantime are skipped."""
     for path, value in job["values"]:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             try:
                 _write(Path(path), value)
             except OSError as error:
-                # The directory went between opening and writing.
+                # The cgroup was removed between open and write.
                 if error.errno != errno.ENODEV:
                     raise
 

@@ -1,9 +1,9 @@
-"""The write-ahead journal: a change is on the disk before it is made, and can be undone after kill -9.
+"""The write-ahead journal: a change is recorded on disk before it is made, and can be undone after kill -9.
 
-A journal is an append-only file of JSON lines in a directory that one process at a time holds the lock of. The first
-line names the format and the boot, each further line is a change (its `kind` and fields) or the ids of changes that are
-undone. A line without its end was being written when its writer died: what it announces was not done. Documents (plans,
-fixes) are kept next to it as atomic files.
+A journal is an append-only file of JSON lines in a directory whose lock one process at a time holds. The first line
+gives the format and the boot; each further line is a change (its `kind` and fields) or the ids of changes that have
+been undone. A line without a newline was being written when its writer died: the change it announces was not made.
+Documents (plans, fixes) are kept next to it as atomically written files.
 """
 
 import json
@@ -25,35 +25,35 @@ _Tools = TypeVar("_Tools")
 
 
 class JournalError(ExhumeError):
-    """A journal or a document of it can't be used, read or written."""
+    """A journal or one of its documents can't be used, read or written."""
 
 
 class JournalDamaged(JournalError):
-    """A journal holds something that exhume did not write."""
+    """A journal contains something that exhume did not write."""
 
 
 class Change(ABC, Generic[_Tools_contra]):
     """A change to the node that knows how to undo itself; subclasses are frozen dataclasses of JSON values.
 
-    Undoing may be repeated: what is undone already, or gone, is left as it is.
+    Undo is idempotent: what has been undone already, or no longer exists, is left alone.
     """
 
     kind: ClassVar[str]
-    # Whether something of it is still there after a reboot.
+    # Whether any of it persists across a reboot.
     outlives_boot: ClassVar[bool] = False
 
     @abstractmethod
     def undo(self, tools: _Tools_contra) -> None:
-        """Put back what was there before. Raises ExhumeError or OSError where that can't be done."""
+        """Restore the previous state. Raises ExhumeError or OSError if that isn't possible."""
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> "Change[_Tools_contra]":
-        """Make it from the fields of a journal's line. Raises TypeError or ValueError where they don't fit."""
+        """Build a change from the fields of a journal line. Raises TypeError or ValueError if they don't fit."""
         return cls(**fields)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What a journal's line holds of it."""
+        """The fields that a journal line stores."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
 
@@ -67,7 +67,7 @@ class UndoFailure(Generic[_Tools]):
 
 @dataclass
 class Journal(Generic[_Tools]):
-    """The changes that are not undone yet, of this boot or (`earlier_boot`) one before; `kinds` may be in it."""
+    """The changes not undone yet, made in this boot or (`earlier_boot`) a previous one; only `kinds` are accepted."""
 
     directory: Path
     boot_id: str
@@ -83,7 +83,7 @@ class Journal(Generic[_Tools]):
     def read(
         cls, directory: Path, boot_id: str, kinds: Iterable[type[Change[_Tools]]], file: str = FILE
     ) -> "Journal[_Tools]":
-        """Read what is not undone yet; an empty journal where there is no file. Raises JournalError."""
+        """Read the changes not undone yet; an empty journal if there is no file. Raises JournalError."""
         journal = cls(directory, boot_id, {each.kind: each for each in kinds}, file)
         try:
             content = read_own(journal.path)
@@ -126,7 +126,7 @@ class Journal(Generic[_Tools]):
 
     @property
     def begun(self) -> bool:
-        """Whether the first line is written; before that, nothing was changed."""
+        """Whether the first line has been written; before that, nothing was changed."""
         return self._written > 0
 
     def begin(self) -> None:
@@ -136,7 +136,7 @@ class Journal(Generic[_Tools]):
             sync_directory(self.directory)
 
     def add(self, *changes: Change[_Tools]) -> None:
-        """Record what is about to be changed; it is on the disk when this returns. Raises JournalError."""
+        """Record changes that are about to be made; they are on disk on return. Raises JournalError."""
         if self.changes and self.earlier_boot:
             raise JournalError(f"{self.path} is of an earlier boot; undo what it names first")
         for change in changes:
@@ -150,7 +150,7 @@ class Journal(Generic[_Tools]):
         self.changes += changes
 
     def undo(self, tools: _Tools, changes: Iterable[Change[_Tools]] | None = None) -> list[UndoFailure[_Tools]]:
-        """Undo changes (default: all), the last one first; those that can't be undone stay in the journal."""
+        """Undo changes (default: all) in reverse order; those that can't be undone stay in the journal."""
         chosen = list(self.changes if changes is None else changes)
         failed: list[UndoFailure[_Tools]] = []
         undone: list[Change[_Tools]] = []
@@ -166,7 +166,7 @@ class Journal(Generic[_Tools]):
         return failed
 
     def strike(self, undone: Sequence[Change[_Tools]]) -> None:
-        """Take changes off the list: they are undone, or another one took their place. Raises JournalError."""
+        """Remove changes from the journal that were undone or superseded. Raises JournalError."""
         gone = [id_ for id_, change in zip(self._ids, self.changes, strict=True) if change in undone]
         self._ids = [id_ for id_ in self._ids if id_ not in gone]
         self.changes = [change for change in self.changes if change not in undone]
@@ -174,7 +174,7 @@ class Journal(Generic[_Tools]):
             self._append({"undone": gone})
 
     def remove_if_empty(self) -> None:
-        """Remove the file where all is undone. Raises OSError."""
+        """Remove the file if everything is undone. Raises OSError."""
         if not self.changes:
             self.path.unlink(missing_ok=True)
             self._written, self.earlier_boot = 0, False
@@ -184,7 +184,7 @@ class Journal(Generic[_Tools]):
         try:
             fd = open_own(self.path, os.O_WRONLY | os.O_CREAT)
             try:
-                # What a killed writer left of a line goes, so that the next one is whole.
+                # Truncate the partial line of a killed writer, so that the next line is intact.
                 os.ftruncate(fd, self._written)
                 written = 0
                 while written < len(content):
@@ -201,7 +201,7 @@ class Journal(Generic[_Tools]):
 
 
 def write_document(path: Path, version: int, content: Mapping[str, Any]) -> None:
-    """Write a document, all of it or nothing, into a private directory. Raises JournalError."""
+    """Write a document atomically into a private directory. Raises JournalError."""
     try:
         private_directory(path.parent.parent)
         private_directory(path.parent)
@@ -215,7 +215,7 @@ def write_document(path: Path, version: int, content: Mapping[str, Any]) -> None
 
 
 def read_document(path: Path, version: int) -> dict[str, Any]:
-    """Read a document without its version. Raises JournalError; FileNotFoundError where there is none."""
+    """Read a document and strip its version. Raises JournalError; FileNotFoundError if it does not exist."""
     try:
         content = json.loads(read_own(path))
     except FileNotFoundError:
@@ -228,6 +228,6 @@ def read_document(path: Path, version: int) -> dict[str, Any]:
 
 
 def prune_documents(directory: Path, most: int, keep: str) -> None:
-    """Remove the documents of a directory but the last `most` by name, and the one named `keep`."""
+    """Remove a directory's documents except the last `most` by name, and the one named `keep`."""
     for path in sorted(path for path in directory.glob("*.json") if path.name != keep)[:-most]:
         path.unlink(missing_ok=True)

@@ -10,20 +10,20 @@ from exhume.model.errors import ExhumeError
 
 
 class ActionFailed(ExhumeError):
-    """A step could not be taken or undone; the sentence says why. It can be tried again."""
+    """A step could not be taken or undone; the message says why. It can be retried."""
 
 
 class Left(ExhumeError):
-    """A step that turned out to be for a person: nothing was changed."""
+    """A step turned out to need a person: nothing was changed."""
 
 
 class Kept(ExhumeError):
-    """Something was not undone, because that would destroy what another process or person changed since."""
+    """Something was not undone, because that would destroy what another process or person has changed since."""
 
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What answers on this node, and why the rest doesn't, by manager."""
+    """The service managers that respond on this node, and why the others don't, by manager."""
 
     units: SystemdControl | None = None
     engines: Mapping[Manager, DockerControl] = field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""Swap: the swaps that are on, making a swapfile, and turning swaps on and off.
+"""Swap: list active swap areas, create a swapfile, and turn swap areas on and off.
 
-Little is imported, as workers that have to start quickly use it.
+Few imports, since it is used by workers that have to start quickly.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from exhume.procfs.host import Host
 
-# Before every other swap, so that what goes out goes there.
+# The highest priority, so that pages are swapped out to this area before all others.
 FIRST = 0x7FFF
 _SWAP_FLAG_PREFER = 0x8000
 _SIGNATURE = b"SWAPSPACE2"
@@ -34,7 +34,7 @@ class Swap:
 
 
 def swaps(host: Host) -> list[Swap]:
-    """Read every swap that is on; none where the kernel has no swap."""
+    """Read all active swap areas; empty if the kernel has no swap support."""
     try:
         lines = (host.proc / "swaps").read_text(errors="surrogateescape").splitlines()[1:]
     except OSError:
@@ -43,7 +43,7 @@ def swaps(host: Host) -> list[Swap]:
     for line in lines:
         fields = line.split()
         if len(fields) >= 5:
-            # Blanks are in octal; a file that was removed while it is on is marked so (mm/swapfile.c, swap_show).
+            # Spaces are octal escapes; an active file that was deleted is marked as such (mm/swapfile.c, swap_show).
             path = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[0]).removesuffix(" (deleted)")
             size, used, priority = (int(field) for field in fields[-3:])
             found.append(Swap(path, size * 1024, used * 1024, priority))
@@ -51,15 +51,15 @@ def swaps(host: Host) -> list[Swap]:
 
 
 def is_on(host: Host, path: str) -> bool:
-    """Whether the swap at a path is on."""
+    """Whether the swap area at a path is active."""
     return any(swap.path == path for swap in swaps(host))
 
 
 def make_swapfile(path: str, size: int) -> None:
-    """Make a file that can be turned on as swap. Raises OSError."""
+    """Create a file that can be turned on as swap. Raises OSError."""
     pages = size // mmap.PAGESIZE
     header = bytearray(mmap.PAGESIZE)
-    # Version 1, last page, no bad pages, no identifier, a label; the signature ends the page.
+    # Version 1, last page, no bad pages, no UUID, a label; the signature is at the end of the page.
     struct.pack_into("=III16x16s", header, 1024, 1, pages - 1, 0, _LABEL)
     header[-len(_SIGNATURE) :] = _SIGNATURE
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -73,14 +73,14 @@ def make_swapfile(path: str, size: int) -> None:
 
 
 def swap_on(path: str, priority: int) -> None:
-    """Turn a swap on. Raises OSError."""
-    # Negative priorities are the kernel's own, given in the order of turning on.
+    """Turn a swap area on. Raises OSError."""
+    # Negative priorities are assigned by the kernel, in the order in which areas are turned on.
     flags = _SWAP_FLAG_PREFER | priority if priority >= 0 else 0
     _check(_libc.swapon(os.fsencode(path), flags), path)
 
 
 def swap_off(path: str) -> None:
-    """Turn a swap off; what is in it comes back to memory. Raises OSError."""
+    """Turn a swap area off; its pages are read back into memory. Raises OSError."""
     _check(_libc.swapoff(os.fsencode(path)), path)
 
 

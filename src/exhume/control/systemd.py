@@ -1,7 +1,8 @@
-"""Stops and starts units, sets their CPU weight, reads their state, and fingerprints them so that a plan is only
-applied to what it was made from.
+"""Control of systemd units: stop and start them, set their CPU weight, read their state, and fingerprint them.
 
-Over D-Bus, waiting for every job.
+A fingerprint ensures that a plan is only applied to the state that it was made from.
+
+Uses D-Bus and waits for every job.
 """
 
 import hashlib
@@ -15,15 +16,15 @@ from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, UNIT, Bus, BusErro
 from exhume.model.errors import UsageError
 
 _STOP_S = _START_S = 90.0
-# As systemd's own limit for a whole job with its dependencies on a slow node.
+# As long as systemd's own limit for a whole job with its dependencies on a slow node.
 _RELOAD_S = 90.0
 _ASK_EVERY_S = 1.0
 _REALIZED_S = 2.0
 _TAKEN_S = 10.0
 _NEVER_US = 2**64 - 1
-#: The weight of a unit that has none of its own (src/shared/cgroup-setup.h of systemd, CGROUP_WEIGHT_DEFAULT).
+#: The weight of a unit that does not set one (src/shared/cgroup-setup.h of systemd, CGROUP_WEIGHT_DEFAULT).
 DEFAULT_CPU_WEIGHT = 100
-#: The greatest that systemd takes (CGROUP_WEIGHT_MAX).
+#: The greatest weight that systemd accepts (CGROUP_WEIGHT_MAX).
 MAX_CPU_WEIGHT = 10_000
 # A weight that is not set (CGROUP_WEIGHT_INVALID). On a node with cgroup v1 systemd converts weights to cpu.shares.
 _NO_WEIGHT = 2**64 - 1
@@ -32,7 +33,7 @@ _JOB_REMOVED = (
     "type='signal',sender='org.freedesktop.systemd1',path='/org/freedesktop/systemd1',"
     "interface='org.freedesktop.systemd1.Manager',member='JobRemoved'"
 )
-# What makes a unit another one. Counters, times and states that change by themselves are left out.
+# Properties that define a unit. Counters, times and states that change by themselves are left out.
 _LISTS = (
     *("RequiredBy", "RequisiteOf", "BoundBy", "WantedBy", "UpheldBy", "ConsistsOf", "PropagatesStopTo"),
     *("Requires", "Requisite", "BindsTo", "TriggeredBy", "Triggers"),
@@ -49,24 +50,24 @@ _STATE = {
     "needs_reload": "NeedDaemonReload",
     "refuses_stop": "RefuseManualStop",
 }
-# Where a new word begins.
+# Word boundaries in a property name.
 _WITHIN = re.compile(r"(?<=[a-z])(?=[A-Z])")
-# What can be held back by a condition. Slices, scopes, targets, mounts and devices are what others stand on.
+# Kinds that a condition can hold back. Others depend on slices, scopes, targets, mounts and devices.
 STOPPABLE = ("service", "socket", "timer", "path")
 _TYPES = (*STOPPABLE, "mount", "automount", "swap", "target", "device", "slice", "scope")
-# systemd's own limit, without the byte that ends a string in C.
+# systemd's own limit, without the terminating NUL.
 _LONGEST_UNIT = 255
 _UNIT = re.compile(r"[A-Za-z0-9:_.\\-]+(?:@[A-Za-z0-9:_.\\@-]*)?")
-# What crash-loops is now and then on its way down.
+# States in which a unit needs no start. A unit that crash-loops may be seen on its way down as well.
 STAYS_UP = ("active", "activating", "reloading", "refreshing")
-# One that is on its way down ran; but unless it is started, it is down in a moment.
+# A unit that is deactivating did run, but will be down in a moment unless it is started.
 RUNS = (*STAYS_UP, "deactivating")
 
 GoOn = Callable[[float], bool]
 
 
 def is_unit_name(name: str) -> bool:
-    """Whether systemd would take it for the name of a unit that can run (a bare template can't)."""
+    """Whether systemd would accept this as the name of a unit that can run (a bare template can't)."""
     before, dot, kind = name.rpartition(".")
     if not dot or kind not in _TYPES or len(name) > _LONGEST_UNIT or not _UNIT.fullmatch(before):
         return False
@@ -74,19 +75,19 @@ def is_unit_name(name: str) -> bool:
 
 
 def kind_of(name: str) -> str:
-    """service, socket, timer …"""
+    """The type of a unit: service, socket, timer …"""
     return name.rpartition(".")[2]
 
 
 def check_unit_name(name: str) -> str:
-    """The name, when it is one. Raises UsageError."""
+    """Validate a unit name and return it. Raises UsageError."""
     if not is_unit_name(name):
         raise UsageError(f"{name!r} is not a unit name; see systemctl list-units")
     return name
 
 
 class SystemdControl:
-    """Commands systemd on the node. Raises BusError, with the reason, where it can't be reached or refuses."""
+    """Commands to systemd on the node. Raises BusError, with the reason, if it is unreachable or refuses."""
 
     def __init__(self, root: NodeRoot) -> None:
         self._root = root
@@ -102,37 +103,37 @@ class SystemdControl:
         self._orders.close()
 
     def stop(self, name: str, timeout: float = _STOP_S, go_on: GoOn | None = None) -> str:
-        """Stop it gracefully and wait for that; the result of the job ("done"; a unit that isn't loaded is stopped).
-        `go_on` is called about each second with the seconds so far. Raises BusSilent at the end of the wait."""
+        """Stop a unit gracefully and wait; returns the job result ("done"; a unit that isn't loaded counts as stopped).
+        `go_on` is called about once a second with the elapsed seconds. Raises BusSilent when the wait times out."""
         return self._orders.job("stop", name, timeout, go_on)
 
     def start(self, name: str, timeout: float = _START_S) -> str:
-        """Start it and wait for what comes of it: done, failed, dependency, skipped, timeout …"""
+        """Start a unit and wait for the job result: done, failed, dependency, skipped, timeout …"""
         return self._orders.job("start", name, timeout)
 
     def daemon_reload(self) -> None:
-        """Let systemd read its unit files again; it has them when this returns."""
+        """Make systemd reload its unit files; they are loaded on return."""
         self._orders.reload()
 
     def reset_failed(self, name: str) -> None:
         self._orders.reset_failed(name)
 
     def cpu_weight(self, name: str) -> int | None:
-        """The weight of its own, from its files or set at run time; None where it has none."""
+        """The unit's own weight, from its files or set at run time; None if it has none."""
         weight = self._orders.look(name).get("CPUWeight")
         return weight if isinstance(weight, int) and weight != _NO_WEIGHT else None
 
     def set_cpu_weight(self, name: str, weight: int | None) -> None:
-        """Takes effect at once, and until the next boot: systemd writes a drop-in below /run. None: no weight of its
-        own."""
+        """Set the unit's CPU weight, at once and until the next boot: systemd writes a drop-in below /run. None: no
+        weight of its own."""
         self._orders.set_property(name, "CPUWeight", ("t", _NO_WEIGHT if weight is None else weight))
 
     def has_cpu_cgroup(self, name: str) -> bool:
-        """Whether the kernel shares the CPU out by the unit's weight: it needs a cgroup of the cpu controller. systemd
-        makes it soon after it has answered (src/core/cgroup.c, manager_dispatch_cgroup_realize_queue)."""
+        """Whether the kernel distributes CPU time by the unit's weight, which needs a cgroup with the cpu controller.
+        systemd creates it shortly after replying (src/core/cgroup.c, manager_dispatch_cgroup_realize_queue)."""
         cgroup = self.unit_state(name)["cgroup"].lstrip("/")
         mounts = self._root.host.sys / "fs/cgroup"
-        # Where systemd mounts them (src/shared/mount-setup.c, mount_table): v2 alone, or v1 and hybrid.
+        # The paths where systemd mounts them (src/shared/mount-setup.c, mount_table): v2 alone, or v1 and hybrid.
         files = (mounts / cgroup / "cpu.weight", mounts / "cpu" / cgroup / "cpu.shares")
         deadline = time.monotonic() + _REALIZED_S
         while not (found := bool(cgroup) and any(file.exists() for file in files)) and time.monotonic() < deadline:
@@ -140,9 +141,9 @@ class SystemdControl:
         return found
 
     def unit_state(self, name: str) -> dict[str, str]:
-        """How it stands now: id (an alias has that of the unit behind it), load, active, sub, file (enabled, disabled,
-        static …), result, pid, cgroup, needs_reload, refuses_stop; names: all that it goes by; listens: where a
-        socket does; stop_within: seconds that a stop may take."""
+        """The current state: id (for an alias, that of the real unit), load, active, sub, file (enabled, disabled,
+        static …), result, pid, cgroup, needs_reload, refuses_stop; names: all names and aliases; listens: the addresses
+        of a socket; stop_within: the seconds that a stop may take."""
         known = self._orders.look(name)
         return {name: _text(known.get(key)) for name, key in _STATE.items()} | {
             "names": " ".join(_texts(known.get("Names"))),
@@ -151,7 +152,7 @@ class SystemdControl:
         }
 
     def unit_fingerprint(self, name: str) -> dict[str, str]:
-        """What it is, by values that stay the same until it is changed."""
+        """Values that identify the unit's definition; they stay the same until it is changed."""
         known = self._orders.look(name)
         print_ = {
             "load_state": _text(known.get("LoadState")),
@@ -173,7 +174,7 @@ class SystemdControl:
 
 
 class BusOrders:
-    """Over D-Bus."""
+    """systemd's D-Bus methods."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -187,7 +188,7 @@ class BusOrders:
         deadline = began + timeout
         self._bus.signals()
         try:
-            # The reply is waited for in any case: without the job's path its result can't be known.
+            # Always wait for the reply: without the job's path its result can't be known.
             (job,) = self._bus.call(
                 Call(MANAGER_PATH, MANAGER, f"{verb.capitalize()}Unit", "ss", (name, "replace")), max(timeout, _TAKEN_S)
             )
@@ -212,7 +213,7 @@ class BusOrders:
                 raise
 
     def set_property(self, name: str, key: str, value: tuple[str, object]) -> None:
-        """Until the next boot. `value` is a D-Bus type and a value of it."""
+        """Set a property until the next boot. `value` is a D-Bus type and a value of it."""
         body = (name, True, [(key, value)])
         self._bus.call(Call(MANAGER_PATH, MANAGER, "SetUnitProperties", "sba(sv)", body), _RELOAD_S)
 
@@ -226,8 +227,8 @@ class BusOrders:
 
 
 def stop_within(known: dict[str, object]) -> str:
-    """The seconds that a unit may take to stop by its own settings, before systemd has killed it: each command of its
-    stop has its time, and so has the unit itself. `infinity` where there is no end."""
+    """The seconds that a unit may take to stop by its own settings until systemd has killed it: each of its stop
+    commands has a timeout, and so has the unit itself. `infinity` if there is no limit."""
     timeout = known.get("TimeoutStopUSec", known.get("TimeoutUSec"))
     if timeout is None:
         return "0"
@@ -249,5 +250,5 @@ def _texts(value: object) -> list[str]:
 
 
 def _addresses(value: object) -> list[str]:
-    """Where a socket listens: pairs of a kind and an address."""
+    """The addresses of a socket, from pairs of a type and an address."""
     return [str(kind_and_address[1]) for kind_and_address in value] if isinstance(value, list) else []

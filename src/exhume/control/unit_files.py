@@ -1,6 +1,6 @@
-"""The files of exhume in the node's unit directory: drop-ins that hold a unit back, and links that mask one.
+"""The files of exhume in the node's unit directory: drop-ins that hold a unit back, and links that mask a unit.
 
-Files of others are never touched: what is in the way is reported, what was changed since is left.
+Files of others are never touched: obstacles are reported, and files changed since are left in place.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _TEMPORARY = ".90-exhume.new"
 
 
 def directory_of(unit: str) -> str:
-    """Where the node looks for drop-ins of a unit."""
+    """The node's directory for drop-ins of a unit."""
     return f"{UNITS}/{check_unit_name(unit)}.d"
 
 
@@ -34,17 +34,17 @@ def drop_in_of(unit: str) -> str:
 
 
 def mask_of(unit: str) -> str:
-    """The link that would mask a unit."""
+    """The path of the link that masks a unit."""
     return f"{UNITS}/{check_unit_name(unit)}"
 
 
 def has_room_for_drop_in(unit: str) -> bool:
-    """Whether the directory's name isn't too long for a file system."""
+    """Whether the name of the drop-in directory fits into the file system's limit."""
     return len(f"{unit}.d".encode()) <= _LONGEST_NAME
 
 
 def drop_in_text(unit: str, fix: str, when: str) -> str:
-    """What holds a unit back: a condition that fails as long as this very file is there."""
+    """The drop-in that holds a unit back: a condition that fails as long as this very file exists."""
     return (
         f"# Made by exhume fix, {fix}, at {when}; `exhume fix rollback {fix}` removes it.\n"
         "# It keeps the unit from being started, also at boot, without touching any other file.\n"
@@ -55,12 +55,12 @@ def drop_in_text(unit: str, fix: str, when: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OwnFiles:
-    """Files on the node; `resolve` leads from the node's name of a file to where it is from here."""
+    """exhume's files on the node; `resolve` maps a path on the node to its path as seen from here."""
 
     resolve: Callable[[str], Path]
 
     def drop_in_obstacle(self, unit: str) -> str:
-        """Why there can be no drop-in of exhume, in a sentence; empty where there can."""
+        """Why exhume can't have a drop-in, in a sentence; empty if it can."""
         if not has_room_for_drop_in(unit):
             return "its name is too long for a directory of drop-ins"
         directory, file = self._place(unit)
@@ -71,18 +71,18 @@ class OwnFiles:
         return self._read_only(directory)
 
     def is_held(self, unit: str) -> bool:
-        """Whether something is at the path of exhume's drop-in."""
+        """Whether something exists at the path of exhume's drop-in."""
         return os.path.lexists(self._place(unit)[1])
 
     def drop_in_now(self, unit: str) -> str:
-        """The content of exhume's drop-in, or of what lies in its place; empty where there is none."""
+        """The content of exhume's drop-in, or of whatever is in its place; empty if there is nothing."""
         try:
             return (_content(self._place(unit)[1]) or b"").decode(errors="replace")
         except OSError:
             return ""
 
     def undone_by(self, fingerprint: Mapping[str, str]) -> str:
-        """A drop-in of others that is read later and resets all conditions, exhume's with them; empty: none."""
+        """A drop-in of others that is read later and resets all conditions, including exhume's; empty if none."""
         for name in fingerprint.get("drop_ins", "").split():
             if name.startswith("/") and name.rpartition("/")[2] > OWN_DROP_IN:
                 with contextlib.suppress(OSError):
@@ -91,18 +91,18 @@ class OwnFiles:
         return ""
 
     def mask_obstacle(self, unit: str) -> str:
-        """Why it can't be masked by a link."""
+        """Why the unit can't be masked by a link; empty if it can."""
         if os.path.lexists(self._link(unit)):
             return f"{mask_of(unit)} is there already"
         return self._read_only(self.resolve(UNITS))
 
     def look(self, unit: str) -> dict[str, bool]:
-        """What has to be known to take a drop-in away again: whether its directories were there."""
+        """The state needed to remove a drop-in later: whether its directories existed."""
         directory, _ = self._place(unit)
         return {"directory": directory.is_dir(), "units": directory.parent.is_dir()}
 
     def write_drop_in(self, unit: str, text: str) -> None:
-        """Make it; nothing happens where it is there as it should be. Raises ActionFailed."""
+        """Create the drop-in; does nothing if it already has this content. Raises ActionFailed."""
         directory, file = self._place(unit)
         try:
             for each in (directory.parent, directory):
@@ -123,14 +123,14 @@ class OwnFiles:
             raise ActionFailed(f"{drop_in_of(unit)} can't be written: {error.strerror}") from None
 
     def remove_drop_in(self, unit: str, text: str, before: dict[str, bool]) -> bool:
-        """Take it away, with directories that were made for it; False where it was not there. Raises Kept where it is
-        no longer what exhume wrote, and ActionFailed."""
+        """Remove the drop-in and the directories created for it; False if it did not exist. Raises Kept if it is no
+        longer what exhume wrote, and ActionFailed."""
         directory, file = self._place(unit)
         try:
             if directory.is_symlink() or (os.path.lexists(file) and _content(file) != text.encode()):
                 raise Kept(f"{drop_in_of(unit)} was changed since, so it is left; look at it, and remove it")
             there = os.path.lexists(file)
-            # On a file system that is read-only, even what is not there can't be removed.
+            # On a read-only file system, unlink fails even for a file that does not exist.
             for each in filter(os.path.lexists, (file, directory / _TEMPORARY)):
                 each.unlink(missing_ok=True)
             if directory.is_dir():
@@ -145,7 +145,7 @@ class OwnFiles:
         return there
 
     def mask(self, unit: str) -> None:
-        """Make the link; nothing happens where it is there. Raises ActionFailed."""
+        """Create the link; does nothing if it exists. Raises ActionFailed."""
         link = self._link(unit)
         try:
             if _is_mask(link):
@@ -158,7 +158,7 @@ class OwnFiles:
             raise ActionFailed(f"{mask_of(unit)} can't be made: {error.strerror}") from None
 
     def unmask(self, unit: str) -> bool:
-        """Take the link away; False where it was not there. Raises Kept where something else is there."""
+        """Remove the link; False if it did not exist. Raises Kept if something else is in its place."""
         link = self._link(unit)
         if not os.path.lexists(link):
             return False
@@ -172,7 +172,7 @@ class OwnFiles:
         return True
 
     def _read_only(self, directory: Path) -> str:
-        """Why nothing can be written there, by the directory that is there already; empty where it can."""
+        """Why nothing can be written there, judged by the nearest existing directory; empty if it is writable."""
         there = next((each for each in (directory, *directory.parents) if each.is_dir()), directory)
         return "" if os.access(there, os.W_OK) else f"{UNITS} can't be written to: its file system is read-only"
 
@@ -185,7 +185,7 @@ class OwnFiles:
 
 
 def _content(path: Path) -> bytes | None:
-    """What a plain file holds; None for anything else."""
+    """Read a regular file; None for anything else."""
     return path.read_bytes() if stat.S_ISREG(path.lstat().st_mode) else None
 
 
@@ -199,6 +199,6 @@ def _remove_if_empty(directory: Path) -> None:
             directory.rmdir()
             sync_directory(directory.parent)
         except OSError:
-            # Another process put something there meanwhile.
+            # Another process put something there in the meantime.
             if not directory.is_dir() or not any(directory.iterdir()):
                 raise

@@ -1,4 +1,4 @@
-"""Workers: jobs that change the node, each in a process of its own, on one core, bounded in time."""
+"""Workers: jobs that change the node, each in a separate process, on one core, bounded in time."""
 
 import errno
 import json
@@ -18,21 +18,21 @@ from exhume.model.stop import Stop
 from exhume.procfs.host import Host, ProcFile
 from exhume.procfs.stat import CPU_STATES, parse_cpu_times
 
-# A worker that is in the kernel ends when the kernel next checks for signals.
+# How often to check on a worker; inside the kernel, it exits when the kernel next checks for signals.
 _POLL_S = 0.1
-# On a starved machine a process takes seconds to start; that does not count as time of its job.
+# On a starved machine a process takes seconds to start; this does not count towards its job's time.
 _START_WITHIN_S = 30.0
-# What the kernel has not let go of so long after its signal waits for a disk (D state).
+# A worker that is still in the kernel this long after its signal waits for a disk (D state).
 SIGNALLED_S = 2.0
-# How long the idle time of cores is sampled for.
+# How long the idle time of cores is sampled.
 _SAMPLE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The result of a job: `complete` is False when its time was over or a stop was requested; `reached` is how many of
-    its parts it had reported by then. An `error` is the kernel's errno, with its message. `left` is the pid of a worker
-    that is still in the kernel (0: none): it ends as soon as it leaves that."""
+    """The result of a job: `complete` is False if it timed out or a stop was requested; `reached` is how many of its
+    parts it had reported by then. `error` is the kernel's errno, with its message. `left` is the pid of a worker that
+    is still in the kernel (0: none), and exits as soon as it leaves it."""
 
     complete: bool
     reached: int
@@ -44,20 +44,20 @@ class JobResult:
 
 
 class JobFailed(ExhumeError):
-    """A job that had to succeed did not."""
+    """A job that had to succeed failed."""
 
 
 class JobTimeout(JobFailed):
-    """A job that had to succeed did not end in its time."""
+    """A job that had to succeed did not finish in time."""
 
 
-# Workers that were left behind: kept, so that they are waited for once they ended (subprocess._cleanup).
+# Workers that were left behind: kept so that they are reaped once they exit (subprocess._cleanup).
 _left_behind: "list[subprocess.Popen[bytes]]" = []
 
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Starts workers: on which core, and in which cgroup (None: the caller's)."""
+    """Starts workers on a given core and in a given cgroup (None: the caller's)."""
 
     stop: Stop
     core: int | None = None
@@ -66,13 +66,13 @@ class Workers:
     def run(
         self, job: dict[str, Any], seconds: float | None, *, stoppable: bool = True, leave_after: float | None = None
     ) -> JobResult:
-        """Do a job, for `seconds` at most from when it begins (None: until it is done). One that its signal does not
-        end is left behind `leave_after` seconds later, sooner where a stop is requested. None waits for it: what comes
-        next relies on its end."""
+        """Do a job, for at most `seconds` from when it begins (None: no limit). A worker that its signal does not end
+        is left behind `leave_after` seconds after the signal, or sooner if a stop is requested; None waits for it,
+        because what follows relies on its end."""
         began, cpu = time.monotonic(), _children_cpu()
         cgroup = os.fspath(self.cgroup) if self.cgroup else None
         request = {**job, "core": self.core, "cgroup": cgroup, "caller": os.getpid()}
-        # A session of its own: Ctrl-C on the terminal is for the caller, which ends what can be ended.
+        # A separate session: Ctrl-C on the terminal is meant for the caller, which ends what can be ended.
         worker = subprocess.Popen(
             isolated_python("exhume.control.jobs"),
             env=isolated_environment(),
@@ -112,7 +112,7 @@ class Workers:
         return _result(text, code, cut is not None, took, _children_cpu() - cpu)
 
     def must(self, job: dict[str, Any], failure: str) -> JobResult:
-        """Do a job to its end, also when a stop is requested meanwhile. Raises JobFailed where it can't be done."""
+        """Do a job to its end, even if a stop is requested meanwhile. Raises JobFailed if it fails."""
         done = self.run(job, None, stoppable=False)
         if done.error or not done.complete:
             raise JobFailed(f"{failure}: {done.message}")
@@ -141,7 +141,7 @@ def _children_cpu() -> float:
 
 
 def idlest_core(host: Host, allowed: set[int] | None = None, sample_s: float = _SAMPLE_S) -> int | None:
-    """Return the core that idled most over a short sample, among those this process may use; None when unknown."""
+    """Return the core that idled most over a short sample, among those this process may use; None if unknown."""
     usable = os.sched_getaffinity(0) if allowed is None else allowed
     stat = ProcFile(host.proc / "stat")
     samples = []
@@ -155,5 +155,5 @@ def idlest_core(host: Host, allowed: set[int] | None = None, sample_s: float = _
         samples.append(dict(zip(cores.tolist(), idle.tolist(), strict=True)))
     before, after = samples
     idled = {core: after[core] - before[core] for core in before.keys() & after.keys() & usable}
-    # The last of equals: the first cores are where interrupts go by default.
+    # On a tie take the last core: by default, interrupts go to the first ones.
     return max(idled, key=lambda core: (idled[core], core), default=None)
