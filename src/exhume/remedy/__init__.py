@@ -1,1 +1,1 @@
-"""Findings into actions: plans in the order of least harm, and carrying them out within bounds."""
+"""Turn findings into actions: plans ordered by least harm, carried out within bounds."""

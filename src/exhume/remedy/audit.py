@@ -1,4 +1,4 @@
-"""The audit of a node: read every service manager, gather what the rules need, and judge."""
+"""The audit of a node: read every service manager, gather the facts that the rules need, and judge."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from exhume.model.errors import NoData
 from exhume.store.read.recording import Recording
 
 HOURS = 24.0
-# Owners of pods are recorded again each hour.
+# Pod owners are recorded again every hour.
 _OWNERS_NS = 2 * 3600 * NANOS
 Progress = Callable[[str, float], None]
 
@@ -30,7 +30,7 @@ def take_audit(
     note: str = "",
     progress: Progress = lambda stage, share: None,
 ) -> Audit:
-    """Audit a node. Raises NoData where no service manager can be reached. `note` is why there is no recording."""
+    """Audit a node. Raises NoData if no service manager is reachable. `note` says why there is no recording."""
     looks = _looks(root, hours, progress)
     spoke = tuple(manager for manager, look in looks if look.services or not look.blind_spots)
     seen = merge_lists(look for _, look in looks)
@@ -50,7 +50,7 @@ def take_audit(
 
 
 def with_recorded_owners(services: list[Service], recording: Recording | None) -> list[Service]:
-    """The services with the owners of their pods as the cluster's API named them: labels of containers say less."""
+    """The services with the pod owners that the cluster's API reported: container labels carry less information."""
     span = recording.span() if recording is not None and any(service.pod for service in services) else None
     if recording is None or span is None:
         return services
@@ -66,7 +66,7 @@ def _with_owner(service: Service, owner: str | None) -> Service:
 
 
 def _looks(root: NodeRoot, hours: float, progress: Progress) -> list[tuple[Manager, ServiceList]]:
-    """The services of each manager; none of one that isn't there."""
+    """The services of each manager; none for a manager that isn't present."""
     progress("reading systemd", 0.1)
 
     def waiting(method: str, share: float) -> None:

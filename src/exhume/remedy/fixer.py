@@ -1,6 +1,6 @@
-"""Applying a fix and rolling it back: the ledger first, then the change, then the mark.
+"""Apply a fix and roll it back: for each step, first the ledger entry, then the change, then the mark.
 
-At whatever point it ends, `apply` continues where it was, and `roll_back` undoes what was done or may have been.
+Wherever it is interrupted, `apply` resumes from there, and `roll_back` undoes what was done or may have been.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from exhume.remedy.services.actions import Action
 
 
 class Point(StrEnum):
-    """Where in a step it is."""
+    """A point within a step."""
 
     BEFORE = "before"
     WRITTEN = "written"
@@ -28,7 +28,7 @@ class Point(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fixer:
-    """Takes and undoes the steps of fixes. A requested stop is heeded between two steps."""
+    """Takes and undoes the steps of fixes. A stop request takes effect between two steps."""
 
     ledger: Ledger
     actions: Mapping[str, Action]
@@ -37,7 +37,7 @@ class Fixer:
     clock: Clock = field(default_factory=SystemClock)
 
     def apply(self, fix: Fix) -> Fix:
-        """Take the steps that are not done yet, in their order, until one fails. How far it came is in the fix."""
+        """Take the remaining steps in order until one fails. The returned fix records how far it got."""
         if fix.rollback_at is not None:
             raise ActionFailed(f"fix {fix.id} was being rolled back; exhume fix rollback {fix.id} ends that")
         for index, entry in enumerate(fix.entries):
@@ -54,16 +54,16 @@ class Fixer:
             except Left as error:
                 fix = self._marked(fix, index, Mark.LEFT, str(error))
             except ExhumeError as error:
-                # It stays begun, when it was: a part of it may be done.
+                # A step that was begun stays begun: it may be partly done.
                 return self.ledger.save(fix.with_entry(index, why=str(error)))
         return self.ledger.save(replace(fix, finished_at=self.clock.wall_ns()))
 
     def roll_back(self, fix: Fix) -> Fix:
-        """Undo every step that was begun, the last first. What can't be undone without harm is kept. Where one fails,
-        the steps before it are left as they are, and it can be tried again.
+        """Undo every step that was begun, in reverse order. What can't be undone without harm is kept. If undoing a
+        step fails, the steps before it are left as they are, and the rollback can be retried.
 
-        A ledger that can't be written, on a full disk, keeps nothing from being undone: what was there before is read
-        already, and to undo it once more does no harm. Raises JournalError then, at the end."""
+        A ledger that can't be written, on a full disk, does not prevent the rollback: the previous state has been read
+        already, and undoing a step twice does no harm. JournalError is then raised at the end."""
         if fix.rollback_at is None:
             fix = self._noted(replace(fix, rollback_at=self.clock.wall_ns()))
         for index in reversed(range(len(fix.entries))):
@@ -80,10 +80,10 @@ class Fixer:
         return self.ledger.save(fix)
 
     def _begun(self, fix: Fix, index: int) -> Fix:
-        """Look at what is there, and write it down."""
+        """Record the state found before a step."""
         entry = fix.entries[index]
         self.notify(Point.BEFORE, entry)
-        # A step that was begun once goes by what was there before it, not by what a half-done one left.
+        # A retried step keeps the state recorded before its first attempt, not what a half-done attempt left.
         if entry.before is not None:
             return fix
         before = self._action(entry).look(entry.step)
@@ -115,7 +115,7 @@ class Fixer:
         return fix
 
     def _noted(self, fix: Fix) -> Fix:
-        """Written down where that can be."""
+        """Save the fix if the ledger is writable."""
         with suppress(JournalError):
             self.ledger.save(fix)
         return fix

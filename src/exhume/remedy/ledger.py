@@ -1,7 +1,7 @@
-"""The ledger: plans, and fixes with what was there before each step, on the disk before the step is taken.
+"""The ledger: plans, and fixes with the state before each step, written to disk before the step is taken.
 
-A fix is one atomic document. Whenever the program ends, it holds what was done and what may have been begun; that is
-enough to undo it, and to continue it, also after a reboot.
+A fix is one atomically written document. Whenever the program ends, it says what was done and what may have been begun;
+that suffices to undo it and to resume it, also after a reboot.
 """
 
 import re
@@ -21,15 +21,15 @@ from exhume.model.remedy import Effect, Measure, NotIncluded, Plan, Risk, Step
 VERSION = 1
 _FIXES = "fixes"
 _PLANS, _LAST = "plans", "last.json"
-# Plans that were never applied are of no use for long.
+# How many plans are kept: those that were never applied soon lose their use.
 _KEPT = 50
 OLDEST_S = 24 * 3600
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 
 
 class Mark(StrEnum):
-    """How far a step is. `begun`: it may have been done, or in part. `left`: for a person. `kept`: it could not be
-    undone without harm, so it was not."""
+    """The state of a step. `begun`: it may have been done, wholly or in part. `left`: left to a person. `kept`: not
+    undone, because that would do harm."""
 
     PLANNED = "planned"
     BEGUN = "begun"
@@ -41,7 +41,7 @@ class Mark(StrEnum):
 
 
 class FixState(StrEnum):
-    """How a fix stands."""
+    """The state of a fix."""
 
     UNFINISHED = "unfinished"
     APPLIED = "applied"
@@ -52,8 +52,8 @@ class FixState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A step of a fix. `before` is what it found (None: it was not begun), `details` are the figures of its result;
-    times are wall nanoseconds."""
+    """A step of a fix. `before` is the state it found (None: it was not begun), `details` are the figures of its
+    result; times are wall nanoseconds."""
 
     step: Step
     mark: Mark = Mark.PLANNED
@@ -65,13 +65,13 @@ class Entry:
 
     @property
     def touched(self) -> bool:
-        """Whether something of it may have to be undone."""
+        """Whether any of it may have to be undone."""
         return self.mark not in (Mark.PLANNED, Mark.LEFT, Mark.UNDONE)
 
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A plan that was begun. `root` is where the node's files were, `machine` is its machine id; `baseline` are the
+    """A plan that was begun. `root` is where the node's files were, `machine` its machine id; `baseline` are the
     measures before anything was done."""
 
     id: str
@@ -100,7 +100,7 @@ class Fix:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """What its steps should change, each once."""
+        """The effects expected of its steps, without repeats."""
         return tuple(dict.fromkeys(effect for entry in self.entries for effect in entry.step.effects))
 
     @property
@@ -109,25 +109,25 @@ class Fix:
         return tuple(entry.step.title for entry in self.entries if entry.mark is Mark.DONE)
 
     def taken_by_hand(self, at: int) -> "Fix":
-        """The same, every step taken by a person at a moment (wall nanoseconds)."""
+        """A copy in which a person took every step at the given time (wall nanoseconds)."""
         why = "a person did this"
         entries = tuple(replace(each, mark=Mark.LEFT, began_at=at, ended_at=at, why=why) for each in self.entries)
         return replace(self, entries=entries, applied_at=at, finished_at=at)
 
     def with_entry(self, index: int, **changes: Any) -> "Fix":
-        """The same with one entry changed."""
+        """A copy with one entry changed."""
         entries = list(self.entries)
         entries[index] = replace(entries[index], **changes)
         return replace(self, entries=tuple(entries))
 
 
 def new_id(now: int) -> str:
-    """A name for a plan and the fix that it becomes: sorts by time (wall nanoseconds)."""
+    """An id for a plan and the fix that it becomes; ids sort by time (wall nanoseconds)."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now // NANOS))}-{secrets.token_hex(2)}"
 
 
 def check_id(text: str) -> str:
-    """The id, when it is one. Raises UsageError."""
+    """Validate a fix id and return it. Raises UsageError."""
     if not _ID.fullmatch(text):
         raise UsageError(f"{text!r} is not a fix id; see exhume fix list")
     return text
@@ -135,7 +135,7 @@ def check_id(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A fix whose file can't be understood, and why."""
+    """A fix whose file can't be parsed, and why."""
 
     id: str
     path: Path
@@ -144,7 +144,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """What a ledger holds: fixes, the newest first, and those that can't be read."""
+    """The contents of a ledger: fixes, newest first, and those that can't be read."""
 
     fixes: list[Fix]
     unreadable: list[Unreadable]
@@ -157,12 +157,12 @@ class Ledger:
     place: Path
 
     def save(self, fix: Fix) -> Fix:
-        """It is on the disk when this returns. Raises JournalError."""
+        """Save a fix; it is on disk on return. Raises JournalError."""
         write_document(self._path(fix.id), VERSION, asdict(fix))
         return fix
 
     def read(self, id_: str) -> Fix:
-        """The fix of that id. Raises UsageError where there is none, and JournalError where it can't be understood."""
+        """Read the fix with this id. Raises UsageError if there is none, and JournalError if it can't be parsed."""
         path = self._path(check_id(id_))
         try:
             content = read_document(path, VERSION)
@@ -178,11 +178,11 @@ class Ledger:
             raise JournalError(f"{path} is not what exhume wrote ({error}); look at it, and move it away") from None
 
     def fixes(self) -> list[Fix]:
-        """All that can be read, the newest first."""
+        """All readable fixes, newest first."""
         return self.shelf().fixes
 
     def shelf(self) -> Shelf:
-        """All of them: one that can't be understood is no reason not to see the others."""
+        """All fixes, including unreadable ones: one of those is no reason not to list the others."""
         shelf = Shelf([], [])
         for path in sorted((self.place / _FIXES).glob("*.json"), reverse=True):
             if not _ID.fullmatch(path.stem):
@@ -192,13 +192,13 @@ class Ledger:
             except JournalError as error:
                 shelf.unreadable.append(Unreadable(path.stem, path, str(error)))
             except UsageError:
-                # Gone since the directory was listed.
+                # Removed since the directory was listed.
                 continue
         shelf.fixes.sort(key=lambda fix: (fix.planned_at, fix.id), reverse=True)
         return shelf
 
     def newest(self, *states: FixState) -> Fix | None:
-        """The newest one in one of these states (none given: in any)."""
+        """The newest fix in one of these states (default: any)."""
         return next((fix for fix in self.fixes() if not states or fix.state in states), None)
 
     def _path(self, id_: str) -> Path:
@@ -219,12 +219,12 @@ class SavedPlan:
     fingerprints: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def without(self, action: str) -> "SavedPlan":
-        """The same with no step of this kind."""
+        """A copy without the steps of this action."""
         steps = tuple(step for step in self.plan.steps if step.action != action)
         return replace(self, plan=replace(self.plan, steps=steps))
 
     def begun(self, baseline: Mapping[str, Any] | None = None) -> Fix:
-        """The fix that it becomes, with nothing done yet."""
+        """The fix that the plan becomes, with nothing done yet."""
         return Fix(
             id=self.id,
             node=self.node,
@@ -240,7 +240,7 @@ class SavedPlan:
         )
 
     def stale(self, boot_id: str, machine: str, now: int, found: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """What changed since it was made, in sentences; none: it still holds."""
+        """What changed since the plan was made, in sentences; empty if it is still valid."""
         if machine != self.machine:
             return ["it was made for another machine"]
         said = []
@@ -253,7 +253,7 @@ class SavedPlan:
 
 
 def changed(then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """How fingerprints differ, in sentences."""
+    """The differences between fingerprints, in sentences."""
     said = []
     for target, was in then.items():
         has = now.get(target)
@@ -269,7 +269,7 @@ def changed(then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str
 
 
 def save_plan(place: Path, saved: SavedPlan) -> None:
-    """Keep it, as the last one too. Raises JournalError."""
+    """Save the plan, and also as the last one. Raises JournalError."""
     content = asdict(saved)
     directory = place / _PLANS
     write_document(directory / f"{saved.id}.json", VERSION, content)
@@ -278,12 +278,12 @@ def save_plan(place: Path, saved: SavedPlan) -> None:
 
 
 def last_plan(place: Path) -> SavedPlan:
-    """The newest one. Raises UsageError where there is none, and JournalError where it can't be understood."""
+    """The newest plan. Raises UsageError if there is none, and JournalError if it can't be parsed."""
     return _read_plan(place / _PLANS / _LAST)
 
 
 def plan_of(place: Path, id_: str) -> SavedPlan:
-    """The plan that a fix was made by, as long as it is kept. Raises as `last_plan`."""
+    """The plan that a fix was made from, as long as it is kept. Raises as `last_plan`."""
     return _read_plan(place / _PLANS / f"{check_id(id_)}.json")
 
 
@@ -295,7 +295,7 @@ def _read_plan(path: Path) -> SavedPlan:
     try:
         plan = content["plan"]
         texts = {name: tuple(plan[name]) for name in ("blind_spots", "refusals")}
-        # Documents of 0.1.0 lack it.
+        # Documents of 0.1.0 lack this field.
         texts["not_included"] = tuple(NotIncluded(**each) for each in plan.get("not_included", ()))
         plan = Plan(**{**plan, **texts, "steps": tuple(map(_step_from, plan["steps"]))})
         return SavedPlan(**{**content, "id": check_id(content["id"]), "plan": plan})
@@ -304,7 +304,7 @@ def _read_plan(path: Path) -> SavedPlan:
 
 
 def _step_from(content: dict[str, Any]) -> Step:
-    """A step out of `dataclasses.asdict`. Raises KeyError, TypeError or ValueError where it is none."""
+    """Rebuild a step from `dataclasses.asdict`. Raises KeyError, TypeError or ValueError if it isn't one."""
     # Documents of 0.1.0 lack undo_commands, params and parts.
     read: dict[str, Any] = {name: tuple(content[name]) for name in ("targets", "commands", "dependents")}
     read["undo_commands"] = tuple(content.get("undo_commands", ()))

@@ -1,4 +1,4 @@
-"""From a target to a plan: the services that it means, what is done to each, and the zombies that are left."""
+"""Turn a target into a plan: the services it refers to, the action for each, and the remaining zombies."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -34,8 +34,8 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a plan is wanted for. `find` returns the finding of a cause, `recording` the recording of this boot and a
-    note where there is none; each is called only where it is needed."""
+    """The input of a plan. `find` returns the finding of a cause, `recording` the recording of this boot and a note if
+    there is none; each is called only if needed."""
 
     target: str | None
     work_dir: Path
@@ -50,7 +50,7 @@ class PlanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The services, steps for a person and zombies that a target stands for."""
+    """The services, steps for a person and zombies that a target resolves to."""
 
     target: str
     selected: tuple[Selection, ...] = ()
@@ -63,7 +63,7 @@ class Resolved:
 
 
 def plan_fix(node: Node, request: PlanRequest) -> SavedPlan:
-    """Make the plan for a target, with the state that it was made from. Raises ExhumeError."""
+    """Make the plan for a target, with the state that it was based on. Raises ExhumeError."""
     now = SystemClock().wall_ns()
     fix = new_id(now)
     steps: list[Step] = []
@@ -82,7 +82,7 @@ def plan_fix(node: Node, request: PlanRequest) -> SavedPlan:
             cpu_weight=request.cpu_weight,
         )
         steps, refused = planner.steps(resolved.selected)
-        # What goes on running may go on leaking.
+        # A service that keeps running, with a lower CPU weight, may keep leaking.
         free = resolved.zombies and request.free_zombies and request.cpu_weight is None
         zombies = _zombie_step(node, request) if free else None
         ordered = (*steps, *([zombies] if zombies else []), *resolved.by_hand)
@@ -100,7 +100,7 @@ def plan_fix(node: Node, request: PlanRequest) -> SavedPlan:
 
 
 def resolve(node: Node, request: PlanRequest) -> Resolved:
-    """What a target other than zombies stands for. Raises ExhumeError."""
+    """Resolve a target other than zombies. Raises ExhumeError."""
     target = request.target
     if target is None:
         many = (take_census(node.root.host).dying or 0) >= THRESHOLDS.many
@@ -120,7 +120,7 @@ def resolve(node: Node, request: PlanRequest) -> Resolved:
 
 
 def _of_services(node: Node, request: PlanRequest, target: str, names: list[str], cause: str = "") -> Resolved:
-    # An impossible target is reported before the audit; of several that a finding names, each is reported by itself.
+    # An impossible target is reported before the audit; of several named by a finding, each is reported by itself.
     if not cause:
         check_target(target, node.controls)
     audit = _audited(node, request)
@@ -129,7 +129,7 @@ def _of_services(node: Node, request: PlanRequest, target: str, names: list[str]
         try:
             selected.append(replace(choose(name, audit.services, node.controls), cause=cause))
         except ExhumeError as error:
-            # One that is gone is no reason to leave the others.
+            # A service that is gone is no reason to leave out the others.
             if not cause:
                 raise
             refused.append(str(error))
@@ -149,7 +149,7 @@ def _containers(audit: Audit) -> tuple[Service, ...]:
 
 
 def _audited(node: Node, request: PlanRequest) -> Audit:
-    """The audit of the node; empty, with the reason, where no service manager can be reached."""
+    """The audit of the node; empty, with the reason, if no service manager is reachable."""
     recording, note = request.recording()
     try:
         return take_audit(node.root, recording=recording, note=note, progress=request.progress)
@@ -158,7 +158,7 @@ def _audited(node: Node, request: PlanRequest) -> Audit:
 
 
 def _of_finding(node: Node, request: PlanRequest, cause: str) -> Resolved:
-    """The remedies of a finding: what exhume can do, then what is left for a person."""
+    """Resolve the remedies of a finding: what exhume can do, then what is left to a person."""
     finding = request.find(cause)
     targets = dict.fromkeys(each.fix_target for each in finding.remedies if each.fix_target is not None)
     services = [target for target in targets if target != ZOMBIES]
@@ -179,7 +179,7 @@ def _of_finding(node: Node, request: PlanRequest, cause: str) -> Resolved:
 
 
 def _zombie_plan(node: Node, request: PlanRequest) -> Plan:
-    """A plan about zombies alone: one step that frees them, in parts, and what is left for a person."""
+    """A plan for zombies alone: one step that frees them, in parts, and what is left to a person."""
     plan = _look_at_zombies(node, request)
     known = [step.id for step in plan.steps if step.automatic]
     for name in request.scope.only:
@@ -191,7 +191,7 @@ def _zombie_plan(node: Node, request: PlanRequest) -> Plan:
 
 
 def _zombie_step(node: Node, request: PlanRequest) -> Step | None:
-    """What frees zombies once the services are stopped; None where there is nothing to free, or no more than normal."""
+    """The step that frees zombies once the services are stopped; None if there are none, or no more than normal."""
     dying = take_census(node.root.host).dying
     if dying is not None and dying <= THRESHOLDS.normal:
         return None
@@ -204,7 +204,7 @@ def _look_at_zombies(node: Node, request: PlanRequest) -> Plan:
 
 
 def summary_of(resolved: Resolved, steps: tuple[Step, ...]) -> str:
-    """The plan in a sentence."""
+    """Summarise the plan in a sentence."""
     names = listed([each.service.key for each in resolved.selected])
     automatic = [step for step in steps if step.automatic]
     if not steps and resolved.not_included:
