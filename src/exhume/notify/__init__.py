@@ -1,1 +1,1 @@
-"""Notifications: marked incidents are diagnosed and delivered to commands and webhooks, next to the recorder."""
+"""Notifications: marked incidents are diagnosed and delivered to commands and webhooks, alongside the recorder."""

@@ -1,6 +1,6 @@
-"""Child processes of the notifications: bounded in time and output, and the first that the kernel kills for memory.
+"""Child processes of the notifications: bounded in time and output, and preferred victims of the OOM killer.
 
-They are in a session of their own, so that everything a command starts can be ended with it.
+Each runs in a session of its own, so that everything a command starts can be killed with it.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Protocol
 from exhume.model.isolation import isolated_environment
 from exhume.model.process import first_to_end, usual_priority
 
-# Of the output this much is kept; what is beyond is read and dropped, so that the child doesn't block.
+# How much output is kept; the rest is read and dropped, so that the child doesn't block.
 KEPT_BYTES = 4 << 20
 KEPT_ERROR_BYTES = 4096
 _CHUNK = 1 << 16
@@ -24,14 +24,14 @@ _LOOK_S = 0.2
 
 
 class Cancel(Protocol):
-    """Ends a child early; threading.Event is one."""
+    """Signals that a child should be ended early; implemented by threading.Event."""
 
     def is_set(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ChildResult:
-    """How a child ended. `code` is None where it was killed because its time was over or the recorder stops."""
+    """How a child ended. `code` is None if it was killed on timeout or because the recorder stops."""
 
     code: int | None
     output: bytes
@@ -53,7 +53,7 @@ def run_child(
     cancel: Cancel,
     environment: Mapping[str, str],
 ) -> ChildResult:
-    """Run a command with `data` on its standard input. Raises OSError where it can't be started."""
+    """Run a command with `data` on its standard input. Raises OSError if it can't be started."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -68,19 +68,19 @@ def run_child(
         try:
             return _converse(process, data, time.monotonic() + timeout_s, cancel)
         finally:
-            # Also what it left in the background. Its pid is not free before it is waited for.
+            # Also kill what it left in the background. The pid can't be reused before it is reaped.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
 def child_environment() -> dict[str, str]:
-    """The environment for these children, without the recorder's settings: its tokens are none of their business."""
+    """The environment of these children, without the recorder's settings: they must not see its tokens."""
     return {name: value for name, value in isolated_environment().items() if not name.startswith("EXHUME_")}
 
 
 def _lower(pid: int) -> None:
-    """The recorder's own priority is not for its children. A lower one than usual is not either: an oversubscribed node
-    is to be diagnosed too, and at load 48 on two cores a child at nice 10 got less than a second of CPU in 35."""
+    """Take the recorder's raised priority off a child, but lower it no further than normal: an oversubscribed node has
+    to be diagnosed too, and at load 48 on two cores a child at nice 10 got less than a second of CPU in 35."""
     usual_priority(pid)
     first_to_end(pid)
 
@@ -95,7 +95,7 @@ def _converse(process: "subprocess.Popen[bytes]", data: bytes, deadline: float, 
             selector.register(stream, selectors.EVENT_READ)
         os.set_blocking(process.stdin.fileno(), False)
         selector.register(process.stdin, selectors.EVENT_WRITE)
-        # A process that it left in the background may hold the pipes: the end of the command itself counts.
+        # A background process may keep the pipes open, so the exit of the command itself is what counts.
         while selector.get_map() and process.poll() is None and time.monotonic() < deadline and not cancel.is_set():
             for key, _ in selector.select(_LOOK_S):
                 if key.fileobj is process.stdin:
@@ -114,7 +114,7 @@ def _converse(process: "subprocess.Popen[bytes]", data: bytes, deadline: float, 
                 process.wait(_LOOK_S)
     code = process.poll()
     if code is not None:
-        # What it wrote right before its end.
+        # Output written right before it exited.
         for pipe, content in kept.items():
             os.set_blocking(pipe.fileno(), False)
             with contextlib.suppress(BlockingIOError):
@@ -125,7 +125,7 @@ def _converse(process: "subprocess.Popen[bytes]", data: bytes, deadline: float, 
 
 
 def _write(descriptor: int, data: bytes, written: int) -> int:
-    """How much is written now; a child that doesn't read its input has got all of it."""
+    """Write a chunk and return the new total; a child that closed its input counts as having read all of it."""
     try:
         return written + os.write(descriptor, data[written : written + _CHUNK])
     except BlockingIOError:
@@ -135,7 +135,7 @@ def _write(descriptor: int, data: bytes, written: int) -> int:
 
 
 def _keep(content: bytearray, chunk: bytes, most: int) -> bool:
-    """Add what fits; whether something did not."""
+    """Append what fits; returns whether anything was cut off."""
     room = most - len(content)
     content += chunk[:room]
     return len(chunk) > room

@@ -1,4 +1,4 @@
-"""Commands that are run for an incident: the report on standard input, the main values as EXHUME_* variables."""
+"""Commands that are run for an incident, with the report on stdin and the main values as EXHUME_* variables."""
 
 import os
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from exhume.notify.report import Report
 
 TIMEOUT_S = 60.0
 SHELL = "/bin/sh"
-# execve refuses a single string of 128 KiB (fs/exec.c, MAX_ARG_STRLEN).
+# execve rejects any single string of 128 KiB or more (fs/exec.c, MAX_ARG_STRLEN).
 _LONGEST = 4096
 
 
 class CommandSink(OutboxSink):
-    """Runs a shell command for each report, one at a time. A command that fails is logged and not repeated: only it
-    knows whether it may run twice."""
+    """Runs a shell command for each report, one at a time. A failed command is logged and not retried: only the command
+    knows whether it is safe to run twice."""
 
     def __init__(self, command: str, directory: Path, *, timeout_s: float = TIMEOUT_S) -> None:
         self._command, self._directory, self._timeout_s = command, directory, timeout_s
@@ -42,7 +42,7 @@ class CommandSink(OutboxSink):
 
 
 def variables(report: Report, directory: Path) -> Mapping[str, str]:
-    """What a command gets in its environment."""
+    """The environment variables that a command gets."""
     values = {
         "EXHUME_DIR": os.fspath(directory),
         "EXHUME_NODE": report.node,

@@ -9,9 +9,9 @@ from exhume.model.clock import NANOS
 from exhume.model.times import format_moment
 from exhume.notify.report import Report
 
-# Slack cuts texts of 40,000 characters and shows fewer; Alertmanager's receivers are happier with short annotations.
+# Slack truncates texts at 40,000 characters and displays fewer; Alertmanager's receivers prefer short annotations.
 MAX_TEXT = 3000
-# Alertmanager resolves an alert at its end; a report of the same cause before that moves it.
+# Alertmanager resolves an alert at its end time; another report of the same cause before then extends it.
 ALERT_NS = 900 * NANOS
 
 
@@ -20,7 +20,7 @@ def json_body(report: Report) -> bytes:
 
 
 def slack_body(report: Report) -> bytes:
-    """A message for an incoming webhook (Slack, Mattermost, Rocket.Chat and others take the same `text`)."""
+    """A message for an incoming webhook (Slack, Mattermost, Rocket.Chat and others accept the same `text`)."""
     lines = [
         f"*{_slack(report.node)}: {_slack(report.cause)}* ({report.severity}, {report.verdict}) at {report.at}",
         _slack(report.summary),
@@ -50,13 +50,13 @@ FORMATS: Mapping[str, Callable[[Report], bytes]] = {
 
 
 def _commands(report: Report) -> list[str]:
-    """What to run first."""
+    """The command to run first, if any."""
     remedies = [remedy for finding in report.findings[:1] for remedy in finding.get("remedies", ())]
     return [str(remedy["command"]) for remedy in remedies if remedy.get("command")][:1]
 
 
 def _slack(text: str) -> str:
-    """Slack's three control characters; a message must not mention a channel because a process is named so."""
+    """Escape Slack's three control characters: a process name must not be able to mention a channel."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("`", "'")
 
 

@@ -1,7 +1,7 @@
-"""From marks to reports: an observer of the recorder's ticks, and a thread that has incidents diagnosed.
+"""Turn marks into reports: an observer of the recorder's ticks, and a thread that has incidents diagnosed.
 
 The observer only copies the marks of a tick, which are rare. Everything else happens in the thread and in its children,
-so a slow disk, a starved node or a receiver that is away never keeps the recorder waiting.
+so a slow disk, a starved node or an unreachable receiver never blocks the recorder.
 """
 
 import json
@@ -24,14 +24,14 @@ from exhume.notify.report import Mark, Report, Sink
 
 _log = logging.getLogger(__name__)
 
-# An incident is judged when the rows after its mark are there: a driver's lines, and the core's next seconds.
+# An incident is judged once the rows after its mark have arrived: a driver's log lines, and the core's next seconds.
 SETTLE_S = 2.0
-# One that nothing explains yet is looked at once more, unless the node is so busy that the diagnosis took long: it has
-# seen more seconds then, and the report is due.
+# An unexplained incident is diagnosed a second time, unless the node is so busy that the first diagnosis took long: it
+# has then already covered more seconds, and the report is due.
 SECOND_LOOK_S = 4.0
 SLOW_DIAGNOSIS_S = 2.0
 MAX_MARKS = 64
-# On a node that is starved the diagnosis waits for a core too.
+# On a starved node the diagnosis has to wait for a core as well.
 DIAGNOSIS_TIMEOUT_S = 60.0
 _COLUMNS = ("time", "kind", "trigger", "text", "cpu", "device", "value")
 
@@ -39,7 +39,7 @@ Diagnose = Callable[[Mark, Cancel], tuple[Mapping[str, Any], str]]
 
 
 class ChildDiagnosis:
-    """`exhume diagnose --json --at` in a child process; returns its JSON, or why there is none."""
+    """Runs `exhume diagnose --json --at` in a child process; returns its JSON, or the reason why there is none."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -66,7 +66,7 @@ class ChildDiagnosis:
 
 
 class Notifier:
-    """Collects marks, has them diagnosed, and hands reports to the sinks. It is an observer of the recorder's ticks."""
+    """Collects marks, has them diagnosed, and hands reports to the sinks. An observer of the recorder's ticks."""
 
     name = "notifications"
 
@@ -85,7 +85,7 @@ class Notifier:
         self._marks: deque[Mark] = deque(maxlen=MAX_MARKS)
         self._arrived = threading.Event()
         self._stop = threading.Event()
-        # Called with the cause of each incident that was diagnosed, in the thread of the notifier.
+        # Called in the notifier's thread with the cause of each diagnosed incident.
         self.on_cause: Callable[[str], None] = lambda cause: None
         self._limits, self._pace = ReportLimits(), pace or DiagnosisPace()
         self._diagnoses = TokenBucket(DIAGNOSES, DIAGNOSIS_EVERY_S)
@@ -97,14 +97,14 @@ class Notifier:
         self._thread.start()
 
     def observe(self, tick: Tick, rows: Mapping[str, Sequence[Columns]], losses: Sequence[Losses]) -> None:
-        """Take in the marks of a tick."""
+        """Collect the marks of a tick."""
         for columns in rows.get("events", ()):
             if INCIDENT in columns["kind"]:
                 self._marks += marks_of(columns, tick)
                 self._arrived.set()
 
     def close(self, grace_s: float = 2.0) -> None:
-        """End; what is being delivered has this long."""
+        """Stop; deliveries in progress have `grace_s` seconds."""
         until = time.monotonic() + grace_s
         self._stop.set()
         self._arrived.set()
@@ -116,7 +116,7 @@ class Notifier:
         usual_priority(threading.get_native_id())
         while not self._stop.is_set():
             self._arrived.wait()
-            # Marks that follow belong to the same incident, and are judged with it.
+            # Marks that follow shortly belong to the same incident, and are judged with it.
             if self._stop.wait(max(self._settle_s, self._diagnoses.wait_s(time.monotonic()))):
                 return
             self._arrived.clear()
@@ -130,7 +130,7 @@ class Notifier:
                 self._report(marks)
 
     def _taken(self) -> tuple[Mark, ...]:
-        """What has arrived, in the order of time. The observer may append meanwhile."""
+        """Take the marks that have arrived, in time order. The observer may append concurrently."""
         taken = []
         while self._marks:
             taken.append(self._marks.popleft())
@@ -153,7 +153,7 @@ class Notifier:
                 sink.deliver(replace(report, repeats=repeats or 0))
 
     def _count(self, marks: tuple[Mark, ...]) -> None:
-        """Trouble that was diagnosed goes on."""
+        """Count marks of trouble that was diagnosed before and goes on."""
         for cause in {self._pace.cause_of(mark.trigger) for mark in marks}:
             if cause is not None:
                 self._limits.repeat(cause, time.monotonic())
@@ -171,8 +171,7 @@ def _places(marks: Sequence[Mark]) -> list[tuple[str, object]]:
 
 
 def apart(marks: Sequence[Mark]) -> list[tuple[Mark, ...]]:
-    """Marks in the order of time, those of a growth apart from the others: it began earlier, and has another
-    explanation."""
+    """Group marks in time order. Marks of cgroup growth are separate: it began earlier and has another explanation."""
     grown = tuple(mark for mark in marks if mark.trigger == DYING_CGROUPS)
     others = tuple(mark for mark in marks if mark.trigger != DYING_CGROUPS)
     return sorted((each for each in (grown, others) if each), key=lambda each: each[0].time)

@@ -1,33 +1,33 @@
-"""Rate limits of notifications: one of each cause in a while, and a bound on all of them together."""
+"""Rate limits of notifications: one per cause in a given time, and a limit for all causes together."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# A cause that comes again is the same trouble until it has been quiet for this long; long ones are repeated this often.
+# A recurring cause is the same trouble until it has been quiet for QUIET_S; lasting trouble is repeated at REMINDER_S.
 QUIET_S = 300.0
 REMINDER_S = 3600.0
-# Of all causes together, so many in this time.
+# Limit for all causes together: this many reports in this time.
 MOST, WITHIN_S = 6, 600.0
-# Diagnoses: each takes a second of CPU or more.
+# Limit for diagnoses: each takes a second of CPU or more.
 DIAGNOSES, DIAGNOSIS_EVERY_S = 3, 60.0
-# Cores and devices that are looked at one by one while a trigger goes on: on a large node it may wander over all.
+# How many cores and devices are diagnosed one by one while a trigger goes on: on a large node it may wander over all.
 MOST_PLACES = 3
 
 
 class TokenBucket:
-    """So many at once, then one each time a token comes back."""
+    """A token bucket: up to `capacity` at once, then one per refill period."""
 
     def __init__(self, capacity: int, refill_s: float) -> None:
         self._capacity, self._refill_s = capacity, refill_s
         self._tokens, self._at = float(capacity), 0.0
 
     def wait_s(self, now: float) -> float:
-        """Seconds until there is a token."""
+        """Seconds until a token is available."""
         self._fill(now)
         return max(0.0, (1.0 - self._tokens) * self._refill_s)
 
     def take(self, now: float, amount: float = 1.0) -> bool:
-        """Whether there was so much left, which is taken then; of what is more than fits, all of it."""
+        """Take tokens if enough are left, and return whether they were. An amount above the capacity takes all."""
         self._fill(now)
         amount = min(amount, float(self._capacity))
         if self._tokens < amount:
@@ -42,8 +42,8 @@ class TokenBucket:
 
 @dataclass(slots=True)
 class _Ongoing:
-    """A trigger that is marked again and again: what it was diagnosed as, when it was last marked, when the next
-    diagnosis is due, and where it was looked at."""
+    """A trigger that is marked repeatedly: its diagnosed cause, when it was last marked, when the next diagnosis is
+    due, and the places that were diagnosed."""
 
     cause: str
     seen: float
@@ -53,18 +53,17 @@ class _Ongoing:
 
 
 class DiagnosisPace:
-    """Decides which marks are diagnosed. Trouble that goes on has the same cause each time: it is diagnosed again after
-    a pause, and each pause is twice as long as the last. What is new is diagnosed at once: another trigger, another
-    core or device, and what was quiet for a while. Marks are given by their trigger and place; times are monotonic
-    seconds."""
+    """Decides which marks are diagnosed. Ongoing trouble has the same cause each time: it is diagnosed again after a
+    pause, which doubles each time. Anything new is diagnosed at once: another trigger, another core or device, and a
+    trigger that was quiet for a while. Marks are given by their trigger and place; times are monotonic seconds."""
 
     def __init__(self, first_s: float = DIAGNOSIS_EVERY_S, longest_s: float = REMINDER_S) -> None:
         self._first_s, self._longest_s = first_s, longest_s
         self._ongoing: dict[str, _Ongoing] = {}
 
     def due(self, marks: Iterable[tuple[str, object]], now: float) -> bool:
-        """Whether to diagnose these marks, which were made now."""
-        # Each is noted, also where the first decides.
+        """Whether to diagnose these marks, which were just made."""
+        # All marks must be recorded, so don't stop at the first that is due.
         found = [self._is_due(trigger, place, now) for trigger, place in marks]
         return any(found)
 
@@ -79,7 +78,7 @@ class DiagnosisPace:
         return now >= known.due or (place not in known.places and len(known.places) < MOST_PLACES)
 
     def diagnosed(self, marks: Iterable[tuple[str, object]], cause: str, now: float) -> None:
-        """Take in what marks were diagnosed as."""
+        """Record the cause that marks were diagnosed with."""
         for trigger, place in marks:
             known = self._ongoing.get(trigger)
             if known is None or known.cause != cause:
@@ -90,14 +89,14 @@ class DiagnosisPace:
             known.places.add(place)
 
     def cause_of(self, trigger: str) -> str | None:
-        """What a trigger that goes on was last diagnosed as."""
+        """The cause that an ongoing trigger was last diagnosed with."""
         known = self._ongoing.get(trigger)
         return known.cause if known is not None else None
 
 
 @dataclass(slots=True)
 class _Episode:
-    """The last of a cause: when it was reported, when it was last there, and how often since the report."""
+    """The latest episode of a cause: when it was reported and last seen, and how often since the report."""
 
     reported: float
     seen: float
@@ -113,7 +112,7 @@ class ReportLimits:
         self.suppressed = 0
 
     def admit(self, cause: str, now: float) -> int | None:
-        """How often the cause came unreported since its last report; None where this one is not to be reported."""
+        """How often the cause occurred unreported since its last report; None if this one is not to be reported."""
         episode = self._episodes.get(cause)
         if episode is not None:
             quiet = now - episode.seen
@@ -129,7 +128,7 @@ class ReportLimits:
         return repeats
 
     def repeat(self, cause: str, now: float) -> None:
-        """Count a cause that goes on, without a report."""
+        """Count an occurrence of an ongoing cause, without a report."""
         episode = self._episodes.get(cause)
         if episode is not None:
             episode.seen = now

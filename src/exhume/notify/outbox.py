@@ -1,4 +1,4 @@
-"""Outboxes: a bounded queue and a thread that delivers from it, with back-off and jitter. Nothing that puts waits."""
+"""Outboxes: a bounded queue with a delivery thread, with back-off and jitter. Putting an entry never blocks."""
 
 import logging
 import random
@@ -16,9 +16,9 @@ _log = logging.getLogger(__name__)
 
 FIRST_WAIT_S = 2.0
 LONGEST_WAIT_S = 300.0
-# The longest wait that a receiver may ask for (Retry-After).
+# The longest wait that is granted to a receiver (Retry-After).
 LONGEST_ASKED_S = 600.0
-# What is older has lost its use, and must not keep newer ones waiting.
+# Older entries have lost their use, and must not delay newer ones.
 MAX_AGE_S = 3600.0
 MAX_ENTRIES = 32
 
@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """How an attempt ended: delivered, to be retried, or refused for good. `retry_after_s` is what the receiver asks
-    for, `problem` says in a sentence what went wrong, `code` is the receiver's answer, where it answered."""
+    """The result of an attempt: delivered, to be retried, or rejected for good. `retry_after_s` is the wait that the
+    receiver requests, `problem` describes the failure in a sentence, `code` is the receiver's status, if it replied."""
 
     delivered: bool
     retry: bool = False
@@ -38,15 +38,15 @@ class Delivery:
 
 
 class Backoff:
-    """Waits that double, up to a bound, each with a random part: many nodes that lost the same server come back one
-    after the other."""
+    """Exponential back-off up to a limit, with jitter: nodes that lost the same server must not all come back at
+    once."""
 
     def __init__(self, first_s: float = FIRST_WAIT_S, longest_s: float = LONGEST_WAIT_S) -> None:
         self._first, self._longest = first_s, longest_s
         self._next = first_s
 
     def next_s(self, at_least_s: float = 0.0) -> float:
-        """The next wait; a server that asks for a longer one gets it, within bounds."""
+        """The next wait; if the server requests a longer one, that is used, within limits."""
         wait = self._next * random.uniform(0.5, 1.0)
         self._next = min(self._next * 2, self._longest)
         return max(wait, min(at_least_s, LONGEST_ASKED_S))
@@ -56,8 +56,8 @@ class Backoff:
 
 
 class Outbox(Generic[T]):
-    """Delivers what is put into it, in order, in a thread of its own. When it is full, the oldest goes; a receiver that
-    is away is warned about once, and once more when it is back."""
+    """Delivers entries in order, in a separate thread. When the queue is full, the oldest entry is dropped. Logs one
+    warning when a receiver becomes unreachable, and another message when it is back."""
 
     def __init__(
         self,
@@ -81,14 +81,14 @@ class Outbox(Generic[T]):
         self._thread.start()
 
     def put(self, entry: T) -> None:
-        """Add an entry without waiting."""
+        """Add an entry without blocking."""
         with self._changed:
             self.dropped += len(self._entries) == self._entries.maxlen
             self._entries.append((time.monotonic(), entry))
             self._changed.notify()
 
     def close(self, grace_s: float) -> None:
-        """Deliver what is there within this time, then end."""
+        """Deliver the remaining entries within this time, then stop."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -129,7 +129,7 @@ class Outbox(Generic[T]):
             _log.warning("%s: delivers again", self.name)
 
     def _fail(self, delivery: Delivery, put_at: float, entry: T) -> None:
-        """Put it back at the front, unless newer ones need its place, and wait."""
+        """Put the entry back at the front, unless newer ones need its place, and wait."""
         self._warn(f"{delivery.problem}; retried with back-off")
         until = time.monotonic() + self._backoff.next_s(delivery.retry_after_s)
         with self._changed:
@@ -149,7 +149,7 @@ class Outbox(Generic[T]):
 
 
 class OutboxSink:
-    """A sink whose reports wait in an outbox until they are delivered; `_cancel` ends the child of a delivery."""
+    """A sink whose reports wait in an outbox until delivered; `_cancel` ends the child of a delivery."""
 
     limited = True
 

@@ -1,5 +1,5 @@
-"""Posts a body to a URL. As a program it is the child that posts one webhook: the job as JSON on standard input, how it
-ended as JSON on standard output."""
+"""Post a body to a URL. Run as a program, it is the child that posts one webhook: it reads the job as JSON from stdin
+and writes the result as JSON to stdout."""
 
 import json
 import signal
@@ -21,24 +21,24 @@ from exhume.model.settings import is_loopback
 from exhume.notify.outbox import Delivery
 
 TIMEOUT_S = 8.0
-# For a server that sends a byte now and then: each read is in time, all of them are not.
+# A limit for servers that trickle bytes: each read is in time, but the whole answer is not.
 ALARM_S = 15
-# The answer is of no interest; a connection whose answer is read to the end is closed in order.
+# The answer is ignored, but reading it to the end lets the connection close cleanly.
 READ_BYTES = 4096
 _TOO_MANY = 429
 _RETRIED = (408, 409, 425, _TOO_MANY)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the token and the report to another host."""
+    """Refuses redirects: they would carry the token and the report to another host."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
 
 
 class Trust(NamedTuple):
-    """Whose certificates are accepted: those that an authority in a file signed, instead of those of the system.
-    `setting` is where a user names that file."""
+    """The accepted certificates: those signed by an authority in `ca_file`, instead of those of the system. `setting`
+    is where a user configures that file."""
 
     ca_file: Path | None = None
     setting: str = "SSL_CERT_FILE"
@@ -49,10 +49,10 @@ SYSTEM = Trust()
 
 @lru_cache(maxsize=4)
 def _opener(ca_file: Path | None, changed: int, loopback: bool) -> urllib.request.OpenerDirector:
-    """Reading the authorities of the system takes 20 ms of CPU: once a process, and when a file `changed`."""
+    """Build an opener. Cached until the file `changed`: reading the system's CA certificates takes 20 ms of CPU."""
     handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
     if loopback:
-        # What is for this machine may be unencrypted: a proxy of the environment must not get it, and the token.
+        # Requests to this machine may be unencrypted: a proxy from the environment must not get them and the token.
         handlers.append(urllib.request.ProxyHandler({}))
     context = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     return urllib.request.build_opener(*handlers, urllib.request.HTTPSHandler(context=context))
@@ -67,7 +67,7 @@ def post(
     *,
     trust: Trust = SYSTEM,
 ) -> Delivery:
-    """Post a body, as JSON unless the headers say otherwise. Certificates are verified, also the name in them, before
+    """Post a body, as JSON unless the headers say otherwise. Certificates are verified, including the host name, before
     anything is sent."""
     headers = {"Content-Type": "application/json", "User-Agent": f"exhume/{__version__}", **(more_headers or {})}
     if token:
@@ -93,7 +93,7 @@ def post(
 
 
 def _failure(reason: object, trust: Trust) -> str:
-    """Why there was no answer. Certificates are verified during the handshake: nothing was sent then."""
+    """Explain why there was no answer. Certificates are verified in the handshake, so nothing was sent then."""
     if isinstance(reason, ssl.SSLCertVerificationError):
         remedy = f"name the authority that signed it with {trust.setting}"
         return f"the receiver's certificate is not valid ({reason.verify_message}), nothing was sent; {remedy}"
@@ -105,7 +105,7 @@ def _failure(reason: object, trust: Trust) -> str:
 
 
 def _detail(error: urllib.error.HTTPError) -> str:
-    """What a hub says in the body of a refusal: `{"error": "..."}`."""
+    """The error that a hub gives in the body of a refusal: `{"error": "..."}`."""
     try:
         said = json.loads(error.read(READ_BYTES))["error"]
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
@@ -114,7 +114,7 @@ def _detail(error: urllib.error.HTTPError) -> str:
 
 
 def _retry_after(headers: Message) -> float:
-    """Seconds of Retry-After; its other form, a date, is rare and counts as none."""
+    """Seconds of Retry-After; its other form, a date, is rare and is ignored."""
     text = headers.get("Retry-After", "")
     return float(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0.0
 

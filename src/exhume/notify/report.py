@@ -1,4 +1,4 @@
-"""What is delivered: the marks of one incident and its diagnosis, as values."""
+"""The content of a notification: the marks of one incident and its diagnosis, as values."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -39,8 +39,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An incident: its marks, and the JSON of `exhume diagnose --json` about them (empty where there is none, `problem`
-    says why). `repeats` are the episodes of the same cause since the last report of it."""
+    """An incident: its marks, and the JSON of `exhume diagnose --json` about them (empty if there is none; `problem`
+    says why). `repeats` counts the episodes of the same cause since its last report."""
 
     node: str
     marks: tuple[Mark, ...]
@@ -50,7 +50,7 @@ class Report:
 
     @property
     def findings(self) -> Sequence[Mapping[str, Any]]:
-        """The findings that matter, best first."""
+        """The findings above severity info, best first."""
         return [each for each in self.diagnosis.get("findings", ()) if each["severity"] != Severity.INFO]
 
     @property
@@ -60,7 +60,7 @@ class Report:
 
     @property
     def severity(self) -> str:
-        """The finding's; of an unexplained incident the verdict decides."""
+        """The severity of the best finding; without one, the verdict decides."""
         findings = self.findings
         if findings:
             return str(findings[0]["severity"])
@@ -77,7 +77,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """The incident in a sentence: the best finding's, else what was marked."""
+        """The incident in a sentence: the summary of the best finding, else the text of the first mark."""
         findings = self.findings
         return str(findings[0]["summary"]) if findings else self.marks[0].text
 
@@ -86,7 +86,7 @@ class Report:
         return format_moment(self.marks[0].wall, UTC, digits=3)
 
     def to_json(self) -> dict[str, Any]:
-        """The documented shape of a notification."""
+        """The documented JSON form of a notification."""
         return {
             "version": REPORT_VERSION,
             "node": self.node,
@@ -107,7 +107,7 @@ class Report:
 
 
 class Sink(Protocol):
-    """Where reports go. `deliver` must not wait; `limited` sinks get only what the rate limits let through."""
+    """A destination of reports. `deliver` must not block; `limited` sinks only get what the rate limits admit."""
 
     @property
     def limited(self) -> bool: ...

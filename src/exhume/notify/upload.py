@@ -1,4 +1,4 @@
-"""Uploads: one request to a server, tried again with back-off until it is taken, refused for good, or too late."""
+"""Uploads: one request to a server, retried with back-off until it is accepted, rejected for good, or too late."""
 
 import time
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from exhume.notify.post import post
 
 MOST_ATTEMPTS = 6
 ANSWER_S = 20.0
-# All attempts and the waits between them; the longest that a person watches.
+# For all attempts and the waits between them: as long as a person would watch.
 DEADLINE_S = 120.0
 
 
 class UploadFailed(ExhumeError):
-    """A server did not take what was sent to it."""
+    """A server did not accept an upload."""
 
 
 def upload(
@@ -27,8 +27,8 @@ def upload(
     deadline_s: float = DEADLINE_S,
     answer_s: float = ANSWER_S,
 ) -> int:
-    """Send a request; returns after how many attempts it was taken. `report` gets a sentence about each that failed.
-    Raises UploadFailed."""
+    """Send a request and return the number of attempts it took. `report` gets a sentence about each failed one. Raises
+    UploadFailed."""
     backoff = backoff or Backoff(first_s=1.0, longest_s=30.0)
     until = time.monotonic() + deadline_s
     headers = {"Content-Type": request.content_type, **request.headers}

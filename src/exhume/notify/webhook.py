@@ -1,4 +1,4 @@
-"""Webhooks: reports posted to a URL by a short-lived child, which alone loads what speaks HTTP and TLS."""
+"""Webhooks: reports posted to a URL by a short-lived child, the only process that loads HTTP and TLS code."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ CHILD_TIMEOUT_S = 20.0
 
 
 class WebhookSink(OutboxSink):
-    """Posts each report. The token is read for each request, so that a rotated one is used."""
+    """Posts each report. The token is read for each request, so that token rotation works."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class WebhookSink(OutboxSink):
                 token = self._token_file.read_text().strip()
             except (OSError, UnicodeDecodeError) as error:
                 return Delivery(False, retry=True, problem=f"the token can't be read from {self._token_file}: {error}")
-        # On standard input: arguments and the environment can be read by others.
+        # Passed on stdin: arguments and the environment are visible to other processes.
         job = {"url": self._url, "token": token, "body": self._body(report).decode()}
         try:
             done = run_child(
@@ -52,7 +52,7 @@ class WebhookSink(OutboxSink):
 
 
 def delivery_of(code: int | None, output: bytes, late: str) -> Delivery:
-    """What the child printed about its request."""
+    """Parse what the child printed about its request."""
     if code is None:
         return Delivery(False, retry=True, problem=late)
     try:
