@@ -1,8 +1,8 @@
-"""A recording for programs and notebooks: Arrow tables, which pandas, Polars and DuckDB take as they are, and the
+"""Recordings for programs and notebooks: Arrow tables, which pandas, Polars and DuckDB accept directly, and the
 diagnosis with its typed findings.
 
-The tables are those of docs/FORMAT.md. Those with a time have `wall`, the wall time of each row as a timestamp in UTC,
-as their first column, and their rows are in its order.
+The tables are those of docs/FORMAT.md. Tables with a time have `wall`, the wall time of each row as a UTC timestamp, as
+their first column, and their rows are sorted by it.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -32,29 +32,29 @@ from exhume.store.read.stacks import FrameTable, Ints
 
 __all__ = ["Moment", "ProfileFilter", "Recording", "Target", "around", "newest_target", "open", "sql"]
 
-# A text of the time grammar (times without a zone are UTC), wall nanoseconds since 1970, or a datetime with a zone.
+# A string in the time grammar (times without a zone are UTC), wall nanoseconds since 1970, or a datetime with a zone.
 Moment = str | int | datetime
 
 _Reader = Callable[[Moment | None, Moment | None], pa.Table]
 LAST_NS = 600 * NANOS
 ALWAYS = Window(0, 2**63 - 1)
-# Windows to search for the newest mark, which is most likely in the last minutes.
+# Windows in which to look for the newest mark, which is most likely in the last minutes.
 _SEARCHED = (600 * NANOS, 7200 * NANOS, 2**62)
-# Microseconds: Python's own datetime has no finer ones. `time` has the nanoseconds.
+# Microseconds, because Python's datetime has no finer resolution. `time` has the nanoseconds.
 _WALL = pa.timestamp("us", "UTC")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def open(path: str | Path) -> "Recording":
-    """Open a recording or an incident bundle. Raises an ExhumeError, with a sentence, where there is none."""
+    """Open a recording or an incident bundle. Raises an ExhumeError with a message if there is none."""
     return Recording(path)
 
 
 def sql(path: str | Path, query: str, since: Moment | None = None, until: Moment | None = None) -> pa.Table:
-    """What DuckDB answers to a query over the tables of a recording, and over `cores` and `flame`. The tables that the
-    query names are read, between two moments where they are given."""
+    """Run a DuckDB query over the tables of a recording, and over `cores` and `flame`. Only tables that the query names
+    are read, between two moments if given."""
     try:
-        # An extra, which few have.
+        # An optional extra that few installations have.
         import duckdb
     except ImportError:
         raise ExhumeError("exhume.sql needs DuckDB; install it with pip install 'exhume[sql]'") from None
@@ -76,18 +76,18 @@ def sql(path: str | Path, query: str, since: Moment | None = None, until: Moment
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to diagnose: a window, or the trouble nearest to a moment in it."""
+    """What to diagnose: a window, or the trouble in it that is nearest to a moment."""
 
     window: Window
     at: int | None = None
 
 
 class Recording:
-    """A recording: a directory, or an incident bundle (`exhume export bundle`). Ends of windows that are left out are
-    those of the recording."""
+    """A recording: a directory, or an incident bundle (`exhume export bundle`). Window ends that are left out are those
+    of the recording."""
 
     def __init__(self, path: str | Path, *, stored: StoredRecording | None = None) -> None:
-        """Raises an ExhumeError, with a sentence, where there is no recording. `stored` is one that is open already."""
+        """Raises an ExhumeError with a message if there is no recording. `stored` is one that is already open."""
         self.path = Path(path)
         self._stored = StoredRecording.open(self.path) if stored is None else stored
 
@@ -98,19 +98,19 @@ class Recording:
         self.close()
 
     def close(self) -> None:
-        """Remove what was unpacked of a bundle; it goes with the process in any case."""
+        """Remove an unpacked bundle; otherwise it is removed when the process exits."""
         self._stored.close()
 
     def __repr__(self) -> str:
         return f"exhume.open({str(self.path)!r})"
 
     def refresh(self) -> None:
-        """Look again at what is there: a recording may still be growing."""
+        """List the directory again: a recording may still be growing."""
         self._stored.refresh()
 
     @property
     def facts(self) -> RecordingFacts:
-        """What is known of the node and of the recorder: name, cores, kernel, rate, missing sources."""
+        """Facts about the node and the recorder: name, cores, kernel, rate, missing sources."""
         return self._stored.facts
 
     @property
@@ -120,7 +120,7 @@ class Recording:
 
     @property
     def span(self) -> tuple[datetime, datetime] | None:
-        """From the first to the last recorded moment; None where nothing is recorded yet."""
+        """The first and the last recorded moment; None if nothing is recorded yet."""
         span = self._stored.span()
         return None if span is None else (_datetime(span.since), _datetime(span.until))
 
@@ -133,21 +133,21 @@ class Recording:
         columns: Sequence[str] | None = None,
         cpus: Collection[int] | None = None,
     ) -> pa.Table:
-        """Any table of docs/FORMAT.md. stacks, frames and processes explain other rows: they come whole for the
-        segments that the window touches."""
+        """Any table of docs/FORMAT.md. stacks, frames and processes are dimension tables: they are returned whole for
+        the segments that the window touches."""
         return timed(self._stored.read(name, self._window(since, until), columns, cpus), name)
 
     def cores(
         self, since: Moment | None = None, until: Moment | None = None, *, cpus: Collection[int] | None = None
     ) -> pa.Table:
-        """One row for each core and second: the shares of its states in permille, as in the table cpu, and `busy`."""
+        """One row per core and second: the shares of its states in permille, as in the table cpu, and `busy`."""
         return with_busy(self.table("cpu", since, until, cpus=cpus))
 
     def samples(
         self, since: Moment | None = None, until: Moment | None = None, *, where: ProfileFilter | None = None
     ) -> pa.Table:
-        """The single stack samples that match. `function` is the name of the leaf, `frames` are those of all frames,
-        root first."""
+        """The single stack samples that match. `function` is the name of the leaf frame, `frames` are the names of all
+        frames, root first."""
         found = self._stored.sample_table(self._window(since, until), where)
         frames = _frame_lists(found.frames, found.stack_offsets, found.stack_frames)
         leaves = _leaves(found.frames, found.stack_offsets, found.stack_frames)
@@ -169,7 +169,7 @@ class Recording:
     def flame(
         self, since: Moment | None = None, until: Moment | None = None, *, where: ProfileFilter | None = None
     ) -> pa.Table:
-        """The same summed, as a flame graph is drawn of it: one row for each command and stack, the most time first."""
+        """The matching samples summed, as for a flame graph: one row per command and stack, the most time first."""
         found = self._stored.profile(self._window(since, until), where)
         frames = _frame_lists(found.frames, found.stack_offsets, found.stack_frames)
         table = pa.table(
@@ -185,8 +185,8 @@ class Recording:
     def events(
         self, since: Moment | None = None, until: Moment | None = None, *, kinds: Collection[str] | None = None
     ) -> pa.Table:
-        """The kernel log and other events, of some kinds where they are given. Without a beginning they reach back to
-        before the recording, as far as the kernel log did."""
+        """The kernel log and other events, only of the given kinds if any. Without `since` they extend to before the
+        recording, as far back as the kernel log did."""
         begin, end = self._ends(since, until)
         rows = self._stored.read("events", Window(_or(begin, ALWAYS.since), _or(end, ALWAYS.until)))
         if kinds is not None:
@@ -227,31 +227,31 @@ class Recording:
 
 
 def newest_target(recording: StoredRecording, span: Window, newest: int) -> Target:
-    """What to diagnose where no time is given: the newest mark, or the last ten minutes where those have several or
-    there is none. `newest` is the end of the recording in the order in which it was recorded."""
+    """Choose what to diagnose if no time is given: the newest mark, or the last ten minutes if they have several marks
+    or there is none at all. `newest` is the end of the recording, in recorded order."""
     recent = Window(newest - LAST_NS, newest).clamp(span)
     mark = _newest_mark(recording, span, newest)
     if mark is None:
         return Target(recent)
-    # Of several marks in the last ten minutes the newest may be the least.
+    # Of several marks in the last ten minutes, the newest may be the least important.
     several = recent.contains(mark) and len(moments_of(recording.events(recent, [INCIDENT]))) > 1
     return Target(recent) if several else around(recording, span, mark)
 
 
 def around(recording: StoredRecording, span: Window, moment: int) -> Target:
-    """The seconds about a moment; an empty window where it was not recorded. Of a moment within an incident they are
-    the incident's, as for the page and `exhume incidents`: its figures are the same everywhere."""
+    """The seconds around a moment; an empty window if it was not recorded. For a moment within an incident they are the
+    incident's, as on the web page and in `exhume incidents`: the figures are then the same everywhere."""
     if not span.contains(moment):
         return Target(Window(0, 0))
     near = Window(moment - LAST_NS, moment + LAST_NS).clamp(span)
-    # A time that is given in whole seconds lies up to one before the mark.
+    # A time given in whole seconds may be up to a second before the mark.
     marked = [
         each
         for each in moments_of(recording.events(near, [INCIDENT]))
         if each.span.since - NANOS < moment < each.span.until
     ]
     if marked:
-        # A growth goes on for minutes: what else happened in them is more likely meant.
+        # A growth lasts for minutes: something else that happened meanwhile is more likely what is meant.
         best = min(marked, key=lambda each: each.trigger == DYING_CGROUPS)
         return Target(best.window.clamp(span), best.at)
     return Target(Window(moment - AROUND_NS, moment + AROUND_NS).clamp(span), moment)
@@ -270,7 +270,7 @@ def _newest_mark(recording: StoredRecording, span: Window, newest: int) -> int |
 
 
 def timed(rows: pa.Table, table: str) -> pa.Table:
-    """The rows of a table in the order of their wall time, with that as a timestamp in front."""
+    """Sort the rows of a table by wall time, with that as a timestamp in the first column."""
     if "wall" not in rows.schema.names:
         return rows
     if rows.num_rows and table not in DIMENSIONS:
@@ -281,12 +281,12 @@ def timed(rows: pa.Table, table: str) -> pa.Table:
 
 
 def wall_times(walls: Ints) -> pa.Array:
-    """Wall nanoseconds as timestamps."""
+    """Convert wall nanoseconds to timestamps."""
     return pa.array(walls // 1000).cast(_WALL)
 
 
 def with_busy(cores: pa.Table) -> pa.Table:
-    """Rows of the table cpu with the permille in which the core was neither idle nor waiting for a disk."""
+    """Add `busy` to rows of the table cpu: the permille in which the core was neither idle nor waiting for a disk."""
     idle = cores.column("idle").to_numpy().astype(np.int32) + cores.column("iowait").to_numpy()
     place = cores.schema.get_field_index("user")
     return cores.add_column(place, "busy", pa.array(np.clip(1000 - idle, 0, 1000), pa.uint16()))
@@ -300,7 +300,7 @@ def _frame_lists(frames: FrameTable, offsets: Ints, indexes: Ints) -> pa.ListArr
 
 
 def _leaves(frames: FrameTable, offsets: Ints, indexes: Ints) -> pa.Array:
-    """The name of the last frame of each stack; null for one without frames."""
+    """The name of the leaf frame of each stack; null for a stack without frames."""
     filled = offsets[1:] > offsets[:-1]
     last = np.zeros(len(filled), np.int64)
     last[filled] = indexes[offsets[1:][filled] - 1]
@@ -308,7 +308,7 @@ def _leaves(frames: FrameTable, offsets: Ints, indexes: Ints) -> pa.Array:
 
 
 def _text(moment: Moment | None) -> str | None:
-    """A moment in the time grammar."""
+    """A moment as a string of the time grammar."""
     if moment is None or isinstance(moment, str):
         return moment
     if isinstance(moment, datetime):
@@ -319,7 +319,7 @@ def _text(moment: Moment | None) -> str | None:
 
 
 def _datetime(wall: int) -> datetime:
-    """To the microsecond, which is as fine as a datetime is."""
+    """Convert to a datetime, truncated to microseconds."""
     return _EPOCH + timedelta(microseconds=wall // 1000)
 
 
