@@ -1,1 +1,1 @@
-"""The words that everything shares: rows, events, settings, errors, clock. Standard library only."""
+"""Shared domain types: rows, events, settings, errors, clock. Standard library only."""

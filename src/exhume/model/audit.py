@@ -1,4 +1,4 @@
-"""Types of an audit: services, their history, owners, needs and costs, and the facts about the node that rules use."""
+"""Types of an audit: services, their history, owners, needs and costs, and the node facts that the rules use."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from exhume.model.clock import Wall
 
 
 class CheckKind(StrEnum):
-    """How a need can be looked for. None of them asks the network."""
+    """How a need is checked. No check uses the network."""
 
     FILE = "file"
     LINE = "line"
@@ -24,11 +24,11 @@ class CheckKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One way to see that a need is met.
+    """One way to check that a need is met.
 
-    `paths` are files (patterns with * too): one that is there and not empty (file, credentials), that has a line which
-    matches `pattern` (line), or that sets one of the variables in `names` (env). `names` are variables, programs, units
-    or types of file systems. `on_host` is for files of the node that count for a container too.
+    `paths` are files (patterns with * too): one of them exists and is not empty (file, credentials), has a line that
+    matches `pattern` (line), or sets one of the variables in `names` (env). `names` are variables, programs, units or
+    file system types. `on_host` marks files of the node that count for a container too.
     """
 
     kind: CheckKind
@@ -41,7 +41,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether a check held (None: could not be seen), and how that was seen."""
+    """Whether a check held (None: could not be determined), and how that was determined."""
 
     held: bool | None
     seen: str
@@ -49,8 +49,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class FileFact:
-    """A file that defines or enables a service: when its inode was last changed (wall nanoseconds), and the package
-    that owns it."""
+    """A file that defines or enables a service: its inode's last change (wall nanoseconds), and the package that owns
+    it."""
 
     path: str
     changed: int | None = None
@@ -59,7 +59,7 @@ class FileFact:
 
 @dataclass(frozen=True, slots=True)
 class FirstBoot:
-    """When this machine first ran, and how that is known: what is older came with its image."""
+    """When this machine first booted, and how that is known: anything older came with its image."""
 
     at: int
     by: str
@@ -67,8 +67,8 @@ class FirstBoot:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What is seen of a service from outside: what it listens on, who is connected to that now, whose processes or
-    mounts it holds, and what its cgroup used since it was made."""
+    """Signs that a service is in use: what it listens on, who is connected to that now, whose processes or mounts it
+    holds, and what its cgroup has used since it was created."""
 
     listens: tuple[str, ...] = ()
     connections: tuple[str, ...] = ()
@@ -79,8 +79,8 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """The answers. `answers`, `links` (the links that enable a unit) and `uses` are by the key of a service; `packages`
-    says which database of packages was read, empty for none."""
+    """Facts about a node. `answers`, `links` (the links that enable a unit) and `uses` are by the key of a service;
+    `packages` names the package database that was read, empty for none."""
 
     node: str
     taken_at: int
@@ -94,12 +94,12 @@ class NodeFacts:
 
 
 AUDIT_VERSION = 1
-# The file by which a fix of exhume's holds a unit back, in the directory of that unit's drop-ins.
+# The drop-in by which a fix of exhume holds a unit back, in the unit's drop-in directory.
 OWN_DROP_IN = "90-exhume.conf"
 
 
 class Manager(StrEnum):
-    """Who starts it, and starts it again."""
+    """The service manager that starts and restarts a service."""
 
     SYSTEMD = "systemd"
     DOCKER = "docker"
@@ -108,7 +108,7 @@ class Manager(StrEnum):
 
 
 class Trait(StrEnum):
-    """What stands out about a service. A service may have several; one without any fares well."""
+    """A notable property of a service. A service may have several; one without any is doing well."""
 
     CRASH_LOOP = "crash-loop"
     FLAPPING = "flapping"
@@ -120,13 +120,13 @@ class Trait(StrEnum):
 
     @property
     def troubled(self) -> bool:
-        """Whether something is wrong with it; being started by the image's default alone is not."""
+        """Whether the trait is a problem; merely being enabled by the image's default is not."""
         return self not in (Trait.CONDITION_FAILED, Trait.DEFAULT_ON)
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A ConditionX or AssertX of a unit: what it asks for, and whether that held when the unit was last to be started
+    """A ConditionX or AssertX of a unit: what it checks, and whether it held when the unit was last to be started
     (None: never tried)."""
 
     name: str
@@ -138,10 +138,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """How a unit hangs together with others; being bound to one (BindsTo, Requisite) counts as requiring it. `failed`
-    are those that it required and that failed, the reason why it was not started: the first cause comes last.
-    `triggers` are what a socket, timer or path starts; `restarted_by` are those that have it started whenever it is
-    down (Upholds=), or whenever they end (OnFailure=, OnSuccess=)."""
+    """A unit's relations to others; being bound to a unit (BindsTo, Requisite) counts as requiring it. `failed` are the
+    units that it required and that failed, which is why it was not started: the root cause comes last. `triggers` are
+    the units that a socket, timer or path starts; `restarted_by` are those that restart it whenever it is down
+    (Upholds=) or whenever they end (OnFailure=, OnSuccess=)."""
 
     wanted_by: tuple[str, ...] = ()
     required_by: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ class Wants:
 
 
 class Origin(StrEnum):
-    """Where the order to run it comes from."""
+    """Where the decision to run a service comes from."""
 
     IMAGE = "image"
     CONFIGURED = "configured"
@@ -164,7 +164,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Whether it is from the base image or was configured since, and how that is known."""
+    """Whether a service is from the base image or was configured later, and how that is known."""
 
     origin: Origin
     why: str
@@ -175,8 +175,8 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """One end of its main process: when (wall nanoseconds), with which code or signal. `command` is empty, or the
-    setting of the unit (ExecStartPre …) whose command it was that ended so."""
+    """One exit of a main process: when (wall nanoseconds), and with which code or signal. `command` is empty, or the
+    unit's setting (ExecStartPre …) whose command exited like that."""
 
     at: Wall | None
     code: int | None = None
@@ -186,11 +186,11 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """How it fared over `hours` of looking back, by `source` (journal, runtime or recording): starts, how many of them
-    ended badly, and the last ends, newest first. `success_rate` is None where nothing was started. `longest_s` is the
-    longest run that ended (at least: one may be older than what is looked at), `failing_s` how long ago it first ended
-    badly; None where that is not known. `last_result` is the manager's word for the last bad end (watchdog, oom-kill
-    …), `restarted_at` when it was started again of late (wall nanoseconds, oldest first)."""
+    """A service's starts and exits over the last `hours`, according to `source` (journal, runtime or recording):
+    starts, how many of them ended badly, and the last exits, newest first. `success_rate` is None if nothing was
+    started. `longest_s` is the longest completed run (a lower bound: an older run may be longer), `failing_s` how long
+    ago it first ended badly; None if unknown. `last_result` is the manager's term for the last bad exit (watchdog,
+    oom-kill …), `restarted_at` when it was recently restarted (wall nanoseconds, oldest first)."""
 
     source: str
     hours: float
@@ -211,7 +211,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What it takes. `source` is recording (over `seconds` of it) or live; None is what is not known."""
+    """Resource usage of a service. `source` is recording (over `seconds` of it) or live; None means unknown."""
 
     source: str
     seconds: float
@@ -224,7 +224,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Something that a known agent needs to be of use, and that this node lacks: what, and how that was seen."""
+    """Something that a known agent requires to be useful and that this node lacks, and how that was determined."""
 
     what: str
     seen: str
@@ -232,7 +232,7 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """An entry of the catalogue of platform agents that this service is, what it is for, and what it lacks here."""
+    """The platform agent in the catalogue that this service is, its purpose, and what it lacks on this node."""
 
     id: str
     title: str
@@ -252,7 +252,7 @@ class Needed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The answer, the rule that gave it, and the facts that the rule went by."""
+    """Whether a service is needed, the rule that decided it, and the facts that the rule used."""
 
     needed: Needed
     rule: str
@@ -261,14 +261,13 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A unit or container. `name` is what people call it, `id` what its manager does; `state` is the manager's word
-    (active, failed, restarting, exited …) and `detail` the finer one. `owner` says who made a container (a pod's
-    manifest, a compose project), `fragment` the file that defines it, where there is one. `start_limit` says, of one
-    that its manager gave up on, how many starts were too many; `absent` are files that a unit that failed names and
-    that are not there, with the setting that names each. `starts` are all the commands that start a unit, `directory`
-    the one that they run in; `published` are the node's TCP ports that lead to a container;
-    `workload` is what keeps its pod alive, as kubectl names it (`deployment/web`); `earlier` are the names that it had
-    in the pods which its job made before."""
+    """A unit or container. `name` is its common name, `id` its manager's; `state` is the manager's term (active,
+    failed, restarting, exited …) and `detail` the finer one. `owner` says what created a container (a pod's manifest, a
+    compose project), `fragment` is the file that defines it, if any. `start_limit` says how many starts were too many
+    if its manager gave up on it; `absent` are missing files that a failed unit refers to, with the setting that names
+    each. `starts` are all commands that start a unit, `directory` their working directory; `published` are the node's
+    TCP ports that are forwarded to a container; `workload` is the controller of its pod as kubectl names it
+    (`deployment/web`); `earlier` are its names in previous pods of its job."""
 
     manager: Manager
     id: str
@@ -290,7 +289,7 @@ class Service:
     created: Wall | None = None
     fragment: str | None = None
     drop_ins: tuple[str, ...] = ()
-    # systemd's states of a unit file: enabled, disabled, static, masked …; and what its preset would make of it.
+    # systemd's states of a unit file: enabled, disabled, static, masked …; and what its preset would set.
     enabled: str | None = None
     preset: str | None = None
     command: str | None = None
@@ -309,18 +308,18 @@ class Service:
 
     @property
     def key(self) -> str:
-        """How it is named in commands: a unit by its name, a container with its manager before it."""
+        """The name used in commands: a unit's name, or a container's name prefixed with its manager."""
         return self.id if self.manager is Manager.SYSTEMD else f"{self.manager.value}:{self.name}"
 
     @property
     def held_back(self) -> str | None:
-        """The drop-in by which a fix of exhume's keeps it from being started, where there is one."""
+        """The drop-in by which a fix of exhume holds the unit back, if there is one."""
         return next((path for path in self.drop_ins if path.endswith(f"/{OWN_DROP_IN}")), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A service with what the rules say of it. `explained` is why it is in that state, in sentences."""
+    """A service with the verdict of the rules. `explained` says why it is in that state, in sentences."""
 
     service: Service
     traits: tuple[Trait, ...]
@@ -335,21 +334,21 @@ class Judged:
 
     @property
     def surely_useless(self) -> bool:
-        """Whether more speaks against the need for it than that it never worked: it is known what it is, and that it
-        lacks something here. What never worked may be about to be mended."""
+        """Whether more speaks against the service than that it never worked: it is a known agent and lacks something on
+        this node. A service that merely never worked may be about to be repaired."""
         return self.need.needed is Needed.NO and self.agent is not None and bool(self.agent.lacks)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceList:
-    """The services of one manager, and what could not be read of them, in sentences."""
+    """The services of one manager, and what could not be read about them, in sentences."""
 
     services: list[Service] = field(default_factory=list)
     blind_spots: list[str] = field(default_factory=list)
 
 
 def merge_lists(lists: Iterable[ServiceList]) -> ServiceList:
-    """Several lists as one."""
+    """Merge several lists into one."""
     whole = ServiceList()
     for each in lists:
         whole.services.extend(each.services)
@@ -359,7 +358,7 @@ def merge_lists(lists: Iterable[ServiceList]) -> ServiceList:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The whole answer; `services` has the worst first, `healthy` counts those that nothing is to be said of."""
+    """The result of an audit; `services` has the worst first, `healthy` counts those with nothing to report."""
 
     node: str
     taken_at: Wall

@@ -1,7 +1,7 @@
 """One clock for every row: CLOCK_MONOTONIC nanoseconds of one boot.
 
-Wall time is only ever shown to people, and is derived from the anchors recorded each second, so a stepped
-wall clock moves nothing that was recorded. Tests inject a clock of their own.
+Wall time is only ever displayed, and is derived from the anchors recorded each second, so a step of the wall clock
+moves nothing that was recorded. Tests inject a clock of their own.
 """
 
 import time
@@ -14,12 +14,12 @@ MILLIS = 1_000_000
 # The type of fields that hold wall nanoseconds since the epoch.
 WALL = "wall"
 Wall = Annotated[int, WALL]
-# Two readings of a clock this near to each other are one moment; on a starved node the nearest of some are.
+# Two clock readings this close together count as simultaneous; on a starved node the closest of several attempts do.
 _ONE_MOMENT_NS, _LOOKS = MILLIS // 20, 5
 
 
 class Clock(Protocol):
-    """What the recorder asks of time."""
+    """The clocks that the recorder needs."""
 
     def monotonic_ns(self) -> int: ...
 
@@ -37,8 +37,8 @@ class SystemClock:
 
 
 def both_ns(clock: Clock) -> tuple[int, int]:
-    """Monotonic and wall time of one moment. The caller may have to wait for a core between the two readings, on a
-    starved node for long: then the answers don't belong together, and it is asked again."""
+    """Read monotonic and wall time of the same moment. Between the two readings the caller may have to wait for a core,
+    on a starved node for long: the readings then don't belong together, and are repeated."""
     nearest: tuple[int, int, int] | None = None
     for _ in range(_LOOKS):
         monotonic, wall = clock.monotonic_ns(), clock.wall_ns()
@@ -53,7 +53,7 @@ def both_ns(clock: Clock) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One turn of the recorder: the half-open interval [start, end) that its rows describe.
+    """One cycle of the recorder: the half-open interval [start, end) that its rows describe.
 
     `wall` is the wall time at `end`. A row's `time` column is the start of its interval.
     """
@@ -73,7 +73,7 @@ class Tick:
 
 
 def read_boot_id(proc: Path = Path("/proc")) -> str:
-    """The identity of this boot (32 hex digits); an empty string where it can't be read."""
+    """The id of this boot (32 hex digits); an empty string if it can't be read."""
     try:
         return (proc / "sys/kernel/random/boot_id").read_text().strip().replace("-", "")
     except OSError:
@@ -103,6 +103,6 @@ class Window:
         return self.since <= wall < self.until
 
     def clamp(self, other: "Window") -> "Window":
-        """The part of this window that lies inside the other; empty where they don't meet."""
+        """The part of this window that lies inside the other; empty if they don't overlap."""
         since = max(self.since, other.since)
         return Window(since, max(since, min(self.until, other.until)))

@@ -8,7 +8,7 @@ class ExhumeError(Exception):
 
 
 class UsageError(ExhumeError):
-    """An argument or setting that makes no sense (a bad time, an unknown name)."""
+    """An invalid argument or setting (a bad time, an unknown name)."""
 
 
 class NoData(ExhumeError):
@@ -28,11 +28,11 @@ class DirectoryBusy(RecordingError):
 
 
 class LabError(ExhumeError):
-    """The lab can't make, use or remove a pathology here."""
+    """The lab can't create, use or remove a pathology here."""
 
 
 class SourceUnavailable(ExhumeError):
-    """Raised by a source that can't work on this node; the recorder continues without it."""
+    """Raised by a source that does not work on this node; the recorder continues without it."""
 
     def __init__(self, source: str, reason: str, remedy: str) -> None:
         self.missing = MissingSource(source, reason, remedy)

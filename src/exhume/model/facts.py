@@ -10,7 +10,7 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class MissingSource:
-    """A source that is off: why, and the capability, mount or setting that would enable it."""
+    """A source that is disabled: why, and the capability, mount or setting that would enable it."""
 
     source: str
     reason: str
@@ -21,7 +21,7 @@ class MissingSource:
 
     @classmethod
     def from_stored(cls, stored: Mapping[str, Any] | str) -> "MissingSource":
-        """A stored entry: an object, or in recordings of exhume 0.1 the sentence `source: reason; remedy`."""
+        """Parse a stored entry: an object, or in recordings of exhume 0.1 the string `source: reason; remedy`."""
         if isinstance(stored, str):
             source, _, rest = stored.partition(": ")
             reason, _, remedy = rest.rpartition("; ")
@@ -31,7 +31,7 @@ class MissingSource:
 
 @dataclass(frozen=True, slots=True)
 class RecordingFacts:
-    """Written into every file, so that a file outside its directory still identifies its recording."""
+    """Facts about a recording, written into every file, so that a file on its own still identifies its recording."""
 
     node: str
     boot_id: str
@@ -43,19 +43,19 @@ class RecordingFacts:
     sources_missing: list[MissingSource] = field(default_factory=list)
     exhume_version: str = ""
     timezone: str = "UTC"
-    # Not in recordings of early versions.
+    # Absent from recordings of early versions.
     page_bytes: int | None = None
     # The recorder's nice value.
     nice: int | None = None
-    # Where the cgroups with the cpu controller are mounted, and their version.
+    # Where cgroups with the cpu controller are mounted, and the version of that hierarchy.
     cpu_cgroups: str | None = None
     cpu_cgroup_version: int | None = None
-    # Of the node, as its operator set them: pool, zone.
+    # Labels of the node, as set by its operator: pool, zone.
     labels: dict[str, str] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
     def missing(self, *sources: str) -> list[MissingSource]:
-        """The entries of these sources among the missing ones."""
+        """The missing sources among those given."""
         return [each for each in self.sources_missing if each.source in sources]
 
     def to_json(self) -> str:
@@ -63,7 +63,7 @@ class RecordingFacts:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "RecordingFacts":
-        """Facts that a later version added are ignored. Raises ValueError where the text is something else."""
+        """Parse facts; those that a later version added are ignored. Raises ValueError for anything else."""
         try:
             found = json.loads(text)
             known = {f.name: found[f.name] for f in fields(cls) if f.name in found}
@@ -75,9 +75,9 @@ class RecordingFacts:
             raise ValueError("no facts of a recording") from error
 
     def _check(self) -> None:
-        """Raise ValueError or TypeError where a fact has the wrong type."""
+        """Raise ValueError or TypeError if a fact has the wrong type."""
         texts = (self.node, self.boot_id, self.kernel, self.arch, self.event_source, self.exhume_version, self.timezone)
-        # Joining and encoding fails for what is not text, a lone surrogate among it.
+        # Joining and encoding raises for anything but valid text, including lone surrogates.
         labels = [text for label in self.labels.items() for text in label]
         "".join((*texts, *labels, *map(str, self.sources_missing))).encode()
         if not isinstance(self.cpu_cgroups or "", str):

@@ -1,6 +1,6 @@
 """Types of a diagnosis: evidence, the chain from symptom to root cause, findings, entities, remedies, ruled-out causes.
 
-Decisions use the fields and codes of these types. `text`, `summary` and `command` are renderings for people.
+Decisions use the fields and codes of these types. `text`, `summary` and `command` are renderings for human readers.
 """
 
 import shlex
@@ -13,7 +13,7 @@ DIAGNOSIS_VERSION = 1
 
 
 class Severity(StrEnum):
-    """How much it matters: work on this node is starved, slowed, or only worth knowing."""
+    """How much a finding matters: work on this node is starved, slowed down, or it is only worth knowing."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -25,8 +25,8 @@ class Severity(StrEnum):
 
 
 class Scope(StrEnum):
-    """Whose trouble it is: the whole node's, or that of a group of processes that runs into a limit of its own, which
-    others don't feel; such a group is one workload (a container, a pod, a unit), or holds several."""
+    """What is affected: the whole node, or a group of processes that runs into a limit of its own, which others don't
+    notice; such a group is one workload (a container, a pod, a unit), or contains several."""
 
     NODE = "node"
     GROUP = "group"
@@ -34,7 +34,7 @@ class Scope(StrEnum):
 
 
 class Role(StrEnum):
-    """What a link of the chain is."""
+    """The role of a link in the chain."""
 
     SYMPTOM = "symptom"
     MECHANISM = "mechanism"
@@ -44,11 +44,11 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A recorded value with the description that finds it again in the recording.
+    """A recorded value, with the query that finds it again in the recording.
 
-    `column` of the rows of `table` between the wall times `since` and `until` (nanoseconds, half-open), aggregated by
-    `how` (max, min, sum, mean, first, last, count, share), gives `value`. `cpu` and `match` (column = text) narrow the
-    rows. In samples, `functions` keeps the samples whose stack holds one of them; `share` is then their part of the
+    `value` is `column` of the rows of `table` between the wall times `since` and `until` (nanoseconds, half-open),
+    aggregated by `how` (max, min, sum, mean, first, last, count, share). `cpu` and `match` (column = text) narrow the
+    rows. In samples, `functions` keeps the samples whose stack contains one of them; `share` is then their part of the
     time of the cores in question. A value that was read from the live node, and is in no table, has the table `live`.
     """
 
@@ -65,7 +65,7 @@ class Evidence:
 
 
 class EntityKind(StrEnum):
-    """What kind of thing an entity is."""
+    """The kind of an entity."""
 
     PROCESS = "process"
     CGROUP = "cgroup"
@@ -78,8 +78,8 @@ class EntityKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A thing that a finding names. `id` is a pid, a path, a container id, a pod uid, a unit, a device or a core; it is
-    empty for a process name that several processes share. In a message it renders as its name; the format spec `pid`
+    """Something that a finding names. `id` is a pid, a path, a container id, a pod uid, a unit, a device or a core; it
+    is empty for a process name that several processes share. In a message it renders as its name; the format spec `pid`
     adds the pid of a process."""
 
     kind: EntityKind
@@ -96,14 +96,14 @@ class Entity:
 
 
 def process_entity(comm: str, pid: int | None = None) -> Entity:
-    """A process by its name, and by its pid where one process is meant."""
+    """A process by its name, and by its pid if a single process is meant."""
     return Entity(EntityKind.PROCESS, "" if pid is None else str(pid), comm)
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
     """One step of the chain: what was observed, when (wall nanoseconds), and the recorded values behind it. `code` is
-    its stable identifier, `entities` are the things that it names."""
+    its stable identifier, `entities` are the ones that it names."""
 
     role: Role
     at: Wall
@@ -115,8 +115,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """The process, cgroup, core and function that took the CPU time, as far as they are known. `owner` is what keeps
-    its pod alive (`deployment/web`)."""
+    """The process, cgroup, core and function that took the CPU time, as far as known. `owner` is the controller of its
+    pod (`deployment/web`)."""
 
     cpu: int | None = None
     pid: int | None = None
@@ -132,7 +132,7 @@ class Culprit:
 
     @property
     def process(self) -> Entity | None:
-        """The process, or the name that several processes share; None where neither is known."""
+        """The process, or the name that several processes share; None if neither is known."""
         return None if self.comm is None else process_entity(self.comm, self.pid)
 
     @property
@@ -150,7 +150,7 @@ class Culprit:
 
 
 class Action(StrEnum):
-    """What a remedy is: a fix that `exhume fix` applies or plans, a command to run, or advice without a command."""
+    """The kind of a remedy: a fix that `exhume fix` applies or plans, a command to run, or advice without a command."""
 
     APPLY = "fix-apply"
     PLAN = "fix-plan"
@@ -159,7 +159,7 @@ class Action(StrEnum):
 
 
 class Place(StrEnum):
-    """Where a command works: on the node that it is about, or wherever its cluster can be reached."""
+    """Where a command has to run: on the node it is about, or wherever its cluster can be reached."""
 
     NODE = "node"
     CLUSTER = "cluster"
@@ -167,9 +167,9 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Something to do about a finding. `target` is the thing it acts on. `template` has `{target}` for it: the target
-    of `exhume fix` (`docker:{target}`) for a fix, a shell command for everything else. `read_only`: it changes nothing.
-    `place` is where its command works, `node` the node to run it on where that is not this one."""
+    """Something to do about a finding. `target` is what it acts on, and `{target}` in `template` stands for it: the
+    target of `exhume fix` (`docker:{target}`) for a fix, a shell command for everything else. `read_only`: it changes
+    nothing. `place` is where its command has to run, `node` the node to run it on if that is not this one."""
 
     id: str
     text: str
@@ -185,14 +185,14 @@ class Remedy:
 
     @property
     def fix_target(self) -> str | None:
-        """What `exhume fix` acts on; None where the remedy is not a fix."""
+        """The target for `exhume fix`; None if the remedy is not a fix."""
         if self.action not in (Action.APPLY, Action.PLAN):
             return None
         return self.template.replace("{target}", self.target)
 
     @property
     def command(self) -> str:
-        """The command line; safe to paste, whatever characters the target's name has."""
+        """The command line; safe to paste, whatever characters the target's name contains."""
         if self.fix_target is not None:
             verb = "apply" if self.action is Action.APPLY else "plan"
             return f"exhume fix {verb} {shlex.quote(self.fix_target)}"
@@ -209,7 +209,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A measured value, and the range that it lies in with 95% confidence."""
+    """A measured value with its 95% confidence interval."""
 
     value: float
     low: float
@@ -218,9 +218,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Milestone:
-    """Something that a growth leads to: `code` says what (many, memory, stall, nic-timeout, soft-lockup, core, full),
-    `limit` is its threshold in `unit`, and `count` how many items that takes. Seconds from the end of the focus on: the
-    best estimate, the earliest, and the latest (None where it may never happen)."""
+    """An event that a growth leads to: `code` says which (many, memory, stall, nic-timeout, soft-lockup, core, full),
+    `limit` is its threshold in `unit`, and `count` how many items that takes. In seconds from the end of the focus: the
+    best estimate, the earliest, and the latest time (None if it may never happen)."""
 
     code: str
     limit: float
@@ -233,9 +233,9 @@ class Milestone:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Where a growth leads if it goes on: `count` items at the end of the focus, how many more come an hour, what each
-    costs as measured in this recording (`cost_us`: microseconds of one walk over all of them; `cost_bytes`: kernel
-    memory; None where that could not be measured), and when that will hurt."""
+    """Where a growth leads if it continues: `count` items at the end of the focus, how many more are added per hour,
+    what each costs as measured in this recording (`cost_us`: microseconds of one walk over all of them; `cost_bytes`:
+    kernel memory; None if that could not be measured), and when that will cause trouble."""
 
     what: str
     count: int
@@ -249,8 +249,8 @@ class Forecast:
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A cause, from its symptoms to what has to change. `confidence` is the share of findings with this confidence that
-    are right, as measured in the lab; `doubts` say what limits it. `forecast` is there for what grows. `lost_s` is the
-    time that was lost to it (see Accounting), in `focus`, the seconds that it is about (wall ns, half-open)."""
+    are right, as measured in the lab; `doubts` say what limits it. `forecast` is set for causes that grow. `lost_s` is
+    the time lost to it (see Accounting) in `focus`, the seconds that it is about (wall ns, half-open)."""
 
     cause: str
     title: str
@@ -274,7 +274,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RuledOut:
-    """A cause that the evidence speaks against, or that could not be judged. `values` are the numbers behind `code`."""
+    """A cause that the evidence contradicts, or that could not be judged. `values` are the numbers behind `code`."""
 
     cause: str
     code: str
@@ -291,7 +291,7 @@ class BlindSpot:
 
 
 class Verdict(StrEnum):
-    """The node in one word."""
+    """The state of the node in one word."""
 
     STARVED = "starved"
     DEGRADED = "degraded"
@@ -303,8 +303,8 @@ ACCOUNTING_VERSION = 1
 
 
 class TimeKind(StrEnum):
-    """What a row of a breakdown stands for. `rest` is what no other row has: idle time, time that was not sampled, and
-    what nothing explains."""
+    """What a row of a breakdown stands for. `rest` is everything that no other row covers: idle time, time that was not
+    sampled, and unexplained time."""
 
     STATE = "state"
     CAUSE = "cause"
@@ -319,8 +319,8 @@ class TimeKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TimeRow:
     """One row of a breakdown: `seconds`, and their share (0 to 1) of the table's total. `id` is a state, the id of a
-    cause, a pod's uid, a container's id, a unit, a cgroup or a process name; for the rest one of `idle`, `stolen`,
-    `other`, `small`, `kernel`, `unknown`, `unsampled`, `unrecorded`, `usual`, `unexplained`."""
+    cause, a pod's uid, a container's id, a unit, a cgroup or a process name; for the rest it is one of `idle`,
+    `stolen`, `other`, `small`, `kernel`, `unknown`, `unsampled`, `unrecorded`, `usual`, `unexplained`."""
 
     kind: TimeKind
     id: str
@@ -331,8 +331,8 @@ class TimeRow:
 
 @dataclass(frozen=True, slots=True)
 class TimeTable:
-    """A total in seconds, broken down in up to three ways. The rows of each breakdown add up to the total; one that is
-    empty does not apply."""
+    """A total in seconds, broken down in up to three ways. The rows of each breakdown add up to the total; a breakdown
+    that does not apply is empty."""
 
     total_s: float = 0.0
     by_state: tuple[TimeRow, ...] = ()
@@ -344,10 +344,10 @@ class TimeTable:
 class Accounting:
     """Where the time of a window went.
 
-    `cpu`: the seconds of all cores. `waiting`: the seconds that threads were ready and did not run: queued for a core,
-    stopped by a quota, or on a core that the hypervisor had taken. `lost`: the waiting that is more than usual, and the
-    CPU time that causes took from useful work. `estimated`: how long threads queued is known from pressure and the
-    number of runnable threads only. `text` is `lost` in a sentence, empty where next to nothing was lost.
+    `cpu`: the seconds of all cores. `waiting`: the seconds that threads were runnable but did not run: queued for a
+    core, throttled by a quota, or on a core that the hypervisor had taken. `lost`: the waiting above the usual, and the
+    CPU time that causes took from useful work. `estimated`: how long threads queued is only derived from pressure and
+    the number of runnable threads. `text` is `lost` in a sentence, empty if next to nothing was lost.
     """
 
     since: Wall
@@ -363,7 +363,7 @@ class Accounting:
 @dataclass(frozen=True, slots=True)
 class JobFailure:
     """A failure that another program reported, and the cause of the finding that explains it. `after_s` is the time
-    from the beginning of that finding."""
+    since the start of that finding."""
 
     at: Wall
     kind: str
@@ -374,11 +374,11 @@ class JobFailure:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The answer. `verdict` is on the node: findings about a workload alone don't change it. `window` is the requested
-    time, `focus` the part of it that the findings are about, `baseline` the calm time that it was compared with, empty
-    where there is none (wall nanoseconds, half-open). `symptoms` are listed whether a cause explains them or not.
-    `accounting` says where the time of the focus went; None where nothing was recorded. `failures` are those of jobs
-    that the findings explain. `labels` are the node's (zone, pool)."""
+    """The result of a diagnosis. `verdict` is about the node: findings about a single workload don't change it.
+    `window` is the requested time, `focus` the part of it that the findings are about, `baseline` the calm time that it
+    was compared with, empty if there is none (wall nanoseconds, half-open). `symptoms` are listed whether a cause
+    explains them or not. `accounting` says where the time of the focus went; None if nothing was recorded. `failures`
+    are the job failures that the findings explain. `labels` are the node's (zone, pool)."""
 
     node: str
     window: tuple[int, int]
@@ -394,7 +394,7 @@ class Diagnosis:
     labels: dict[str, str] = field(default_factory=dict)
 
     def seen_from(self, here: str) -> "Diagnosis":
-        """The same with the node's name on each command that has to be run there, where `here` is another node."""
+        """A copy with the node's name on each command that has to run there, if `here` is another node."""
         if self.node == here:
             return self
         return replace(self, findings=[_from_elsewhere(finding, self.node) for finding in self.findings])
@@ -411,7 +411,7 @@ CHECKUP_VERSION = 2
 
 
 class Level(StrEnum):
-    """What a check came to. `unseen`: it could not be looked at."""
+    """The result of a check. `unseen`: it could not be performed."""
 
     WELL = "well"
     LOOK = "look"
@@ -425,8 +425,8 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of a checkup: what was found, from where on it would matter, and what that means or what to do about it.
-    `number` is the value for programs."""
+    """One line of a checkup: what was found, the threshold at which it matters, and what that means or what to do about
+    it. `number` is the value for programs."""
 
     id: str
     title: str
@@ -440,7 +440,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class QuotaCount:
-    """A cgroup with a CPU quota, since it was made: periods in which it ran, and those in which it was stopped."""
+    """A cgroup with a CPU quota, since its creation: periods in which it ran, and those in which it was throttled."""
 
     cgroup: str
     periods: int
@@ -449,7 +449,7 @@ class QuotaCount:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """A container or unit whose processes were all younger at the end of a look than the look was long."""
+    """A container or unit whose processes were all started during the observation."""
 
     name: str
     comm: str
@@ -458,9 +458,9 @@ class Restarted:
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """What the files of /proc and /sys say at one moment. None where it could not be read; `unseen` says why, by the
-    name of the field. Pressure is the share (0 to 1) of the last one and five minutes, by resource; `load` is the load
-    average of five minutes for each core, `niced` the part of the busy time that niced work has now."""
+    """Readings from /proc and /sys at one moment. None if a value could not be read; `unseen` says why, by field name.
+    Pressure is the share (0 to 1) over the last one and five minutes, by resource; `load` is the five-minute load
+    average per core, `niced` the share of the current busy time that niced work takes."""
 
     uptime_s: float
     memory_bytes: int | None = None

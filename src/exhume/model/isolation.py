@@ -1,7 +1,7 @@
-"""Child processes that take no code from the caller's directory or environment. Standard library only.
+"""Child processes that load no code from the caller's directory or environment. Standard library only.
 
-`python -m` and `python -c` put the current directory first in sys.path, PYTHON* variables add more, and a relative
-entry of PATH is looked up in the current directory. Root may stand in a directory that belongs to another user.
+`python -m` and `python -c` put the current directory first in sys.path, PYTHON* variables add more entries, and
+relative entries of PATH are looked up in the current directory. Root's current directory may belong to another user.
 """
 
 import os
@@ -13,26 +13,26 @@ from pathlib import Path
 INTERPRETER = sys.executable
 # No current directory in sys.path (-P, Python 3.11) and no user site-packages (-s).
 _MODULE_FLAGS = ("-P", "-s")
-# Programs that need the standard library alone: no environment, no site-packages either.
+# For programs that only need the standard library: ignore the environment and site-packages as well.
 SCRIPT_FLAGS = ("-I", "-S")
-# An interpreter that was found, or finds exhume, by one of these can't do without it: its children have the same.
+# An interpreter that depends on one of these to start or to find exhume passes it on to its children.
 _KEPT = ("PYTHONHOME", "PYTHONPATH")
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def isolated_python(module: str, *args: str | os.PathLike[str]) -> list[str]:
-    """The command that runs a module of exhume; start it with `isolated_environment`."""
+    """The command that runs a module of exhume; run it with `isolated_environment`."""
     return [INTERPRETER, *_MODULE_FLAGS, "-m", module, *(os.fspath(each) for each in args)]
 
 
 def isolated_script(path: str | os.PathLike[str], *args: str | os.PathLike[str]) -> list[str]:
-    """The command that runs a file which needs the standard library alone."""
+    """The command that runs a script which only needs the standard library."""
     return [INTERPRETER, *SCRIPT_FLAGS, os.fspath(path), *(os.fspath(each) for each in args)]
 
 
 def isolated_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment for children: Python variables that could add code are gone, search paths are absolute. For root
-    PATH has only directories that no other user can write to."""
+    """The environment for children: Python variables that could add code are removed, search paths are absolute. For
+    root, PATH only has directories that no other user can write to."""
     source = os.environ if environment is None else environment
     cleaned = {name: value for name, value in source.items() if not name.startswith("PYTHON")}
     for name in _KEPT:
@@ -44,7 +44,7 @@ def isolated_environment(environment: Mapping[str, str] | None = None) -> dict[s
 
 
 def isolate(environment: MutableMapping[str, str] | None = None) -> None:
-    """Clean the environment of this process, for whatever it starts: also multiprocessing's children (`python -c`)."""
+    """Clean this process's environment, for all of its children, including multiprocessing's (`python -c`)."""
     target = os.environ if environment is None else environment
     cleaned = isolated_environment(target)
     for name in [name for name in target if name not in cleaned]:
@@ -53,7 +53,7 @@ def isolate(environment: MutableMapping[str, str] | None = None) -> None:
 
 
 def safe_path(path: str, user: int | None = None) -> str:
-    """The entries of a PATH that are safe for a user to run programs from; the usual directories where none is."""
+    """The entries of a PATH from which a user can safely run programs; the default directories if there are none."""
     kept = _absolute(path)
     if (os.geteuid() if user is None else user) == 0:
         kept = os.pathsep.join(entry for entry in kept.split(os.pathsep) if only_root_writes(entry))
@@ -65,7 +65,7 @@ def _absolute(paths: str) -> str:
 
 
 def only_root_writes(directory: str | os.PathLike[str]) -> bool:
-    """Whether neither the directory nor one above it can be changed by another user. A group may write: Debian's
+    """Whether no other user can change the directory or one of its parents. Group write access is accepted: Debian's
     /usr/local is root:staff 2775."""
     try:
         real = Path(directory).resolve(strict=True)

@@ -1,8 +1,8 @@
-"""Events that other programs report: a failed job, a deployment, a note. Their form on the recorder's socket.
+"""Events reported by other programs (a failed job, a deployment, a note), and their format on the recorder's socket.
 
-One datagram is one event: a JSON object with `version`, `kind` and `text`, and maybe `at` (wall time, nanoseconds),
-`node` and `attributes`. All of it is untrusted: bounded in size, kinds from a list, so that no sender can pretend to be
-the kernel log or the recorder. Standard library only.
+One datagram is one event: a JSON object with `version`, `kind` and `text`, and optionally `at` (wall time,
+nanoseconds), `node` and `attributes`. All of it is untrusted: it is bounded in size, and kinds come from a fixed list,
+so that no sender can impersonate the kernel log or the recorder. Standard library only.
 """
 
 import json
@@ -17,9 +17,9 @@ VERSION = 1
 JOB_FAILED, ACTOR_FAILED, NODE_FAILED = "job-failed", "actor-failed", "node-failed"
 DEPLOYMENT, NOTE = "deployment", "note"
 FAILURES = (JOB_FAILED, ACTOR_FAILED, NODE_FAILED)
-# Kinds with their severity.
+# The severity of each kind.
 KINDS: Mapping[str, str] = {**dict.fromkeys(FAILURES, "error"), DEPLOYMENT: "info", NOTE: "info"}
-# The source of their rows.
+# The source column of their rows.
 SOURCE = "jobs"
 DEFAULT_SOCKET = Path("/run/exhume/events.sock")
 MAX_BYTES = 8192
@@ -28,13 +28,13 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
 class BadEvent(ValueError):
-    """Something that is no event; the message says why."""
+    """A datagram that is not a valid event; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """`at` is wall time in nanoseconds, None for the moment at which it arrives; `node` is where it happened, empty for
-    the node of the recorder."""
+    """A reported event. `at` is wall time in nanoseconds, None for the time of arrival; `node` is where it happened,
+    empty for the recorder's node."""
 
     kind: str
     text: str
@@ -57,7 +57,7 @@ class JobEvent:
             raise BadEvent("the time of the event is out of range")
 
     def encode(self) -> bytes:
-        """The datagram; long texts and values are cut."""
+        """Encode as a datagram; long texts and values are truncated."""
         known = {
             "version": VERSION,
             "kind": self.kind,
@@ -73,7 +73,7 @@ class JobEvent:
 
     @classmethod
     def decode(cls, datagram: bytes) -> "JobEvent":
-        """Raises BadEvent."""
+        """Parse a datagram. Raises BadEvent."""
         try:
             known = json.loads(datagram)
             if known["version"] != VERSION:
@@ -89,16 +89,16 @@ class JobEvent:
 
     @property
     def job(self) -> str | None:
-        """The job that it is about: its attribute `job`."""
+        """The job that the event is about: its attribute `job`."""
         return _bounded(self.attributes.get("job", ""), MAX_VALUE) or None
 
     @property
     def member(self) -> str | None:
-        """The node on which it happened; None for the node of the recorder."""
+        """The node on which it happened; None if it is the recorder's."""
         return _bounded(self.node, MAX_VALUE) or None
 
     def line(self, *, keep_secrets: bool = False) -> str:
-        """What is recorded as its text: one line of bounded length, with `name=value` for the attributes."""
+        """The recorded text: one line of bounded length, with `name=value` for the attributes."""
         text = _bounded(self.text, MAX_TEXT)
         details = {"node": self.node, **self.attributes} if self.node else self.attributes
         parts = [text, *(f"{name}={_bounded(value, MAX_VALUE)}" for name, value in details.items())]
@@ -107,6 +107,6 @@ class JobEvent:
 
 
 def _bounded(text: str, most: int) -> str:
-    """One line of so many characters at most; control characters become blanks."""
+    """Reduce to one line of at most this many characters; control characters become spaces."""
     clean = " ".join("".join(each if each.isprintable() else " " for each in text[: 4 * most]).split())
     return clean if len(clean) <= most else f"{clean[: most - 1]}…"

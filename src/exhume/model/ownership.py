@@ -1,6 +1,6 @@
-"""Directories and files of exhume's own: who may read them, and that no other user had a hand in them.
+"""exhume's own directories and files: who may read them, and checks that no other user tampered with them.
 
-Modes are set on the open file, whatever the umask is. Standard library only.
+Modes are set on the open file, independent of the umask. Standard library only.
 """
 
 import errno
@@ -15,7 +15,7 @@ _SHARED_DIRECTORY, _SHARED_FILE = 0o750, 0o640
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may read a recording besides its owner and root: the members of a group (its number), or none."""
+    """Who may read a recording besides its owner and root: the members of a group (by gid), or no other user."""
 
     group: int | None = None
 
@@ -24,10 +24,10 @@ class Access:
         return PRIVATE_DIRECTORY if self.group is None else _SHARED_DIRECTORY
 
     def apply(self, fd: int) -> None:
-        """Give an open file or directory this access. Raises OSError."""
+        """Apply this access to an open file or directory. Raises OSError."""
         known = os.fstat(fd)
         if self.group is not None and known.st_gid != self.group:
-            # Before the mode: a group that it had by chance must not read it for a moment.
+            # Before the mode: the group that the file happens to have must never be able to read it.
             os.fchown(fd, -1, self.group)
         file_mode = PRIVATE_FILE if self.group is None else _SHARED_FILE
         mode = self.directory_mode if stat.S_ISDIR(known.st_mode) else file_mode
@@ -35,7 +35,7 @@ class Access:
             os.fchmod(fd, mode)
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory, or take over one of our own that is there already. Raises OSError."""
+        """Create a directory, or take over one of our own. Raises OSError."""
         try:
             path.mkdir(mode=PRIVATE_DIRECTORY)
         except FileExistsError:
@@ -50,12 +50,12 @@ class Access:
 
 
 def trusted_users() -> tuple[int, int]:
-    """Users whose files are believed: root and the one that this process runs as."""
+    """Users whose files are trusted: root and the one that this process runs as."""
     return 0, os.geteuid()
 
 
 def open_own(path: Path, flags: int, mode: int = PRIVATE_FILE) -> int:
-    """Open or make a plain file that is no link, and belongs to this user or root. Raises OSError."""
+    """Open or create a regular file that is not a link and belongs to this user or root. Raises OSError."""
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     known = os.fstat(fd)
     if not stat.S_ISREG(known.st_mode) or known.st_uid not in trusted_users() or known.st_nlink > 1:
@@ -65,14 +65,14 @@ def open_own(path: Path, flags: int, mode: int = PRIVATE_FILE) -> int:
 
 
 def foreign(path: Path) -> OSError:
-    """The error for what another user put where exhume's own should be."""
+    """The error for a path where another user put something in place of exhume's own file."""
     return OSError(errno.EPERM, "it belongs to another user or is a link", os.fspath(path))
 
 
 def open_to_others(path: Path, *, sticky_allowed: bool = False) -> bool:
     """Whether another user owns a directory or the link to it, or can write to it. Raises OSError.
 
-    In a sticky directory (/tmp) others can make names, but not replace those of another user.
+    In a sticky directory (/tmp) others can create names, but not replace those of another user.
     """
     link, known = path.lstat(), path.stat()
     if {link.st_uid, known.st_uid} - set(trusted_users()):

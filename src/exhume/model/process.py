@@ -1,4 +1,4 @@
-"""This process: its scheduling priority, the memory it may take and gives back. Standard library only."""
+"""This process: its scheduling priority, and the memory that it may allocate and returns. Standard library only."""
 
 import contextlib
 import ctypes
@@ -16,25 +16,25 @@ _BACKGROUND_NICE = 10
 
 
 def use_one_arena() -> None:
-    """One heap for all threads, called before there is a second thread: what a sealing thread frees can then be given
-    back, instead of staying in a heap of its own."""
-    # Another C library than glibc has no such heaps.
+    """Use a single malloc arena for all threads; call it before there is a second thread. Memory that a sealing thread
+    frees can then be returned to the kernel instead of staying in an arena of its own."""
+    # C libraries other than glibc have no arenas.
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def give_back() -> None:
-    """Hand freed memory back to the kernel."""
+    """Return freed memory to the kernel."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def unmap_clean_pages() -> int:
-    """Unmap the pages of programs and libraries that are as in their files: what start-up touched and is not in use
-    would stay resident. Those in use are mapped again from the page cache at the next access. Returns the bytes.
+    """Unmap clean file pages of programs and libraries: what start-up touched and is no longer used would otherwise
+    stay resident. Pages in use are mapped again from the page cache on the next access. Returns the number of bytes.
 
-    Only mappings that can't be written and hold no page of their own: MADV_DONTNEED would undo relocations in others
-    (mm/madvise.c, madvise_dontneed_single_vma)."""
+    Only read-only mappings without private pages: in others MADV_DONTNEED would undo relocations (mm/madvise.c,
+    madvise_dontneed_single_vma)."""
     libc = ctypes.CDLL(None)
     freed = 0
     try:
@@ -48,7 +48,7 @@ def unmap_clean_pages() -> int:
 
 
 def _clean_mappings(lines: Iterable[bytes]) -> Iterator[tuple[int, int, int]]:
-    """Start, end and resident bytes of private mappings of files that are read-only and unchanged, in smaps."""
+    """Start, end and resident bytes of the private, read-only and unmodified file mappings in smaps."""
     head: list[bytes] = []
     resident = 0
     for line in lines:
@@ -59,14 +59,14 @@ def _clean_mappings(lines: Iterable[bytes]) -> Iterator[tuple[int, int, int]]:
             resident = int(fields[1]) * 1024
         elif fields[0] == b"Anonymous:" and len(head) == 6 and head[5].startswith(b"/"):
             private_and_fixed = b"w" not in head[1] and head[1].endswith(b"p")
-            # Pages of its own are relocated ones, as they are in data that was made read-only later.
+            # Anonymous pages are relocated ones, for example in data that was made read-only after relocation.
             if private_and_fixed and fields[1] == b"0" and resident:
                 start, _, end = head[0].partition(b"-")
                 yield int(start, 16), int(end, 16), resident
 
 
 def memory_left() -> int | None:
-    """The bytes that this process may still allocate before its own limit (RLIMIT_DATA); None where it has none."""
+    """The bytes that this process may still allocate within its own limit (RLIMIT_DATA); None if it has none."""
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     if limit == resource.RLIM_INFINITY:
         return None
@@ -74,15 +74,15 @@ def memory_left() -> int | None:
 
 
 class _Usual:
-    """The priority that this process had before it was raised; None where it was not."""
+    """The priority that this process had before it was raised; None if it was not raised."""
 
     nice: int | None = None
 
 
 @contextlib.contextmanager
 def raised_priority(nice: int) -> Iterator[int]:
-    """While this lasts, the threads of this process have a nice value; yields the one that they have got. A value below
-    the present one takes root or CAP_SYS_NICE; without it everything stays as it is."""
+    """Context in which the threads of this process have a nice value; yields the value in effect. Lowering the nice
+    value takes root or CAP_SYS_NICE; without it nothing changes."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     group = _autogroup()
     try:
@@ -91,8 +91,8 @@ def raised_priority(nice: int) -> Iterator[int]:
         yield before
         return
     _Usual.nice = before
-    # Where the kernel groups processes by session (kernel/sched/autogroup.c), nice counts within the group only. A
-    # group that is shared with a shell, and with all that was started there, is left alone.
+    # If the kernel groups processes by session (kernel/sched/autogroup.c), nice only counts within the group. A group
+    # that is shared with a shell, and with everything started from it, is left alone.
     alone = group is not None and os.getsid(0) == os.getpid()
     if alone:
         _set_autogroup(nice)
@@ -107,28 +107,28 @@ def raised_priority(nice: int) -> Iterator[int]:
 
 
 def usual_priority(pid: int = 0) -> None:
-    """Give a child process (without a number: this one, just forked) the priority from before it was raised."""
+    """Restore a child's priority from before it was raised (without a pid: this process, just forked)."""
     if _Usual.nice is not None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.setpriority(os.PRIO_PROCESS, pid, _Usual.nice)
 
 
 def first_to_end(pid: int) -> None:
-    """Where memory runs out (a pod's limit among them), the kernel is to end this child and not us (mm/oom_kill.c,
-    oom_badness)."""
+    """Make the OOM killer choose this child rather than us when memory runs out, also within a pod's limit
+    (mm/oom_kill.c, oom_badness)."""
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
 
 
 def background(pid: int) -> None:
-    """Let a child process that nothing waits for give way to others, in CPU time and in memory."""
+    """Make a child process that nothing waits for give way to others, in CPU time and in memory."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.setpriority(os.PRIO_PROCESS, pid, _BACKGROUND_NICE)
     first_to_end(pid)
 
 
 def share_priority(pid: int) -> None:
-    """Give a child process the priority of this one, also where it leads a session, and so a group, of its own."""
+    """Give a child process this one's priority, even if it leads its own session and therefore its own autogroup."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0))
     if (group := _autogroup()) is not None:
@@ -136,8 +136,8 @@ def share_priority(pid: int) -> None:
 
 
 def _set_threads(nice: int) -> None:
-    """On Linux setpriority is for one thread (kernel/sys.c, sys_setpriority); threads that are made later inherit it.
-    Libraries start some when they are loaded."""
+    """Set the nice value of all threads. On Linux setpriority applies to a single thread (kernel/sys.c,
+    sys_setpriority); threads created later inherit it. Libraries start some when they are loaded."""
     os.setpriority(os.PRIO_PROCESS, 0, nice)
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(ProcessLookupError):

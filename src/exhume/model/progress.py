@@ -1,6 +1,6 @@
 """Summaries of a tick and of a whole recording, and the sink that the recorder writes rows to.
 
-`collect` writes to a sink, `store` implements it, neither knows the other."""
+`collect` writes to a sink and `store` implements it; neither depends on the other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from exhume.model.tables import Columns
 
 @dataclass(frozen=True, slots=True)
 class TickSummary:
-    """One tick, as the status shows it. `cpu` is the tick's rows of that table; `lost` counts samples, `own_cpu` is the
-    recorder's share of one core over the tick, and the texts are what happened in it."""
+    """One tick, as shown by the status. `cpu` is the tick's rows of that table; `lost` counts samples, `own_cpu` is the
+    recorder's share of one core over the tick, and the texts describe what happened in it."""
 
     tick: Tick
     cpu: Columns | None
@@ -55,8 +55,8 @@ class RowSink(Protocol):
         """Add rows to this tick. Columns that are left out are null."""
 
     def commit(self, tick: Tick) -> bool:
-        """Make the tick's rows readable by others. True when a new segment begins with the next tick:
-        stacks, frames and processes then have to be written again, so that every segment stands alone."""
+        """Make the tick's rows readable by others. True if a new segment begins with the next tick: stacks, frames and
+        processes then have to be written again, so that every segment is self-contained."""
 
     def written_bytes(self) -> int:
         """Bytes written since the recorder began."""
@@ -65,4 +65,4 @@ class RowSink(Protocol):
         """Rows that could not be written since the recorder began, because the disk was full."""
 
     def close(self) -> None:
-        """Seal what is there."""
+        """Seal the current segment."""

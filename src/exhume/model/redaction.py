@@ -1,29 +1,29 @@
-"""Secrets in command lines: values that passwords, tokens and keys are given by, replaced before they are recorded.
+"""Redact secrets in command lines: values of passwords, tokens and keys are replaced before they are recorded.
 
-What has no name that says so can't be known: a password that is an argument of its own stays.
+Only a name can identify a secret: a password that is an argument by itself stays.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 
 MASK = "***"
-# Names that end like this: --password, DB_PASSWORD, keyStorePassword, x-api-key. What goes on after it, such as
-# --password-file or --token-ttl, is no secret itself.
+# Names with these suffixes: --password, DB_PASSWORD, keyStorePassword, x-api-key. If the name continues, as in
+# --password-file or --token-ttl, the value is not a secret itself.
 _NAME = (
     r"(?!--?no-)[\w.-]*(?:password|passwd|passphrase|secret|token|api[-_]?key|access[-_]?key|secret[-_]?key|"
     r"private[-_]?key|account[-_]?key|credentials?|bearer)"
 )
 _ASSIGNED = re.compile(rf"({_NAME}[=:])(?=.)", re.I | re.S)
 _OPTION = re.compile(rf"(?=-){_NAME}", re.I)
-# Anywhere in an argument: a query, a connection string, a header or a shell command. Each begins where a name can't go
-# on from before, so that a long argument is not searched again from every character.
+# Anywhere in an argument: a query, a connection string, a header or a shell command. Matches only start where a name
+# can begin, so that a long argument is not searched again from every character.
 _VALUE = r"([^\s&;,\"']+|\"[^\"]*\"|'[^']*')"
 _WITHIN = re.compile(rf"(?<![\w.-])({_NAME}[\"']?\s?[=:]\s?){_VALUE}", re.I)
 _WITHIN_OPTION = re.compile(rf"(?<!\S)(?=-)({_NAME}\s+)(?!-){_VALUE}", re.I)
 _URL = re.compile(r"(?<![a-z0-9+.-])([a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/]+@", re.I)
 _HEADER = re.compile(r"\b(authorization\s*[:=]\s*(?:(?:basic|bearer|digest|token|negotiate)\s+)?)([^\s\"']+)", re.I)
 _SCHEME = re.compile(r"(\bbearer\s+)([^\s\"']+)", re.I)
-# Programs for which these short options are a password; elsewhere -p is a port or a path.
+# Programs whose short option takes a password; elsewhere -p is a port or a path.
 _SHORT = {
     "mysql": "-p",
     "mysqldump": "-p",
@@ -35,12 +35,12 @@ _SHORT = {
     "ldapsearch": "-w",
     "ldapmodify": "-w",
 }
-# These take the value as a part of the option alone: what follows `mysql -p` is a database.
+# These only take the value attached to the option: what follows `mysql -p` is a database.
 _JOINED_ONLY = frozenset(("mysql", "mysqldump", "mysqladmin", "mariadb", "mariadb-dump"))
 
 
 def redact(args: Iterable[str]) -> list[str]:
-    """The arguments of a command, with `***` in the place of secrets."""
+    """Replace secrets in the arguments of a command by `***`."""
     args = list(args)
     return list(_redacted(args, args[0].rpartition("/")[2] if args else ""))
 
@@ -68,14 +68,14 @@ def _redacted(args: list[str], program: str) -> Iterator[str]:
 
 
 def redact_command(text: str) -> str:
-    """The same for a command whose arguments were joined by spaces, as recordings have them. Of a secret with spaces in
-    it only the first word is known to be one."""
+    """Redact a command whose arguments were joined by spaces, as in recordings. Of a secret that contains spaces, only
+    the first word is recognised."""
     return redact_line(" ".join(redact(text.split(" "))))
 
 
 def redact_line(text: str) -> str:
-    """The same for a command that is one line."""
-    # Most arguments have none of the signs: looking for those is cheaper than for the names.
+    """Redact a command given as one line."""
+    # Most arguments contain none of these characters, and looking for them is cheaper than matching the names.
     if not any(sign in text for sign in ("=", ":", " ")):
         return text
     text = _URL.sub(rf"\1{MASK}@", text)

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Risk(StrEnum):
-    """What could go wrong for others on the node."""
+    """The possible harm to others on the node."""
 
     NONE = "none"
     LOW = "low"
@@ -16,7 +16,7 @@ class Risk(StrEnum):
 
 
 class Measure(StrEnum):
-    """What is measured before and after a fix."""
+    """A value that is measured before and after a fix."""
 
     ZOMBIES = "zombies"
     ZOMBIE_GROWTH = "zombie-growth"
@@ -32,8 +32,8 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a step should do to a measure: `expected` is fall, stop (to zero), stay or rise. `subject` narrows it (the
-    unit or container whose restarts are counted); empty: the whole node."""
+    """The expected effect of a step on a measure: `expected` is fall, stop (to zero), stay or rise. `subject` narrows
+    it (the unit or container whose restarts are counted); empty: the whole node."""
 
     measure: Measure
     expected: str
@@ -42,12 +42,12 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do. `action` names how it is carried out, on which `targets` (files, cgroups, swaps, processes) and
-    with which `params`; `commands` are the same for a person to type. A step without an action is for a person to take.
-    `parts` are the steps that it consists of, as far as they are known when it is planned.
+    """One step of a plan. `action` names how it is carried out, on which `targets` (files, cgroups, swaps, processes)
+    and with which `params`; `commands` are the equivalent for a person to type. A step without an action is left to a
+    person. `parts` are the steps that it consists of, as far as they are known at planning time.
 
-    `cpu_seconds` is the predicted cost on one core; a `spike` is one that a node may feel, so it has to be accepted.
-    `dependents` are the units or containers that may rely on the target; `files` are those that it writes, path and
+    `cpu_seconds` is the predicted cost on one core; a `spike` may be noticeable on the node, so it has to be accepted.
+    `dependents` are units or containers that may rely on the target; `files` are those that it writes, path and
     content; `effects` say which measures should change, and how. `undo_commands` undo it by hand.
     """
 
@@ -79,7 +79,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class NotIncluded:
-    """Something that a plan for everything leaves out, and why; a plan that names `target` includes it."""
+    """Something that a plan for everything leaves out, and why; a plan for `target` includes it."""
 
     target: str
     why: str
@@ -87,9 +87,9 @@ class NotIncluded:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps in the order of least harm. `count` is how much there is to free, None where that can't be counted;
-    `summary` is the plan in a sentence, `blind_spots` what it could not see, `refusals` what is not done, and why;
-    `not_included` is what has to be named to be done."""
+    """Steps ordered by least harm. `count` is how much there is to free, None if that can't be counted; `summary` is
+    the plan in a sentence, `blind_spots` what it could not see, `refusals` what is not done, and why; `not_included` is
+    what is only done if it is named."""
 
     target: str
     count: int | None
@@ -101,7 +101,7 @@ class Plan:
 
 
 class Status(StrEnum):
-    """What came of a step."""
+    """The result of a step."""
 
     DONE = "done"
     NOT_NEEDED = "not-needed"
@@ -115,7 +115,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A step that was taken or left out, with the counts around it, its cost, and why when it isn't simply done."""
+    """A step that was taken or skipped: the counts before and after, its cost, and the reason if not simply done."""
 
     step: Step
     status: Status
@@ -128,13 +128,13 @@ class Outcome:
 
     @property
     def freed(self) -> int | None:
-        """How many fewer there are; never negative, as others may come meanwhile."""
+        """How many were freed; never negative, as others may appear meanwhile."""
         return None if self.before is None or self.after is None else max(0, self.before - self.after)
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What carrying out a step returned: a sentence worth knowing, and the figures behind it (JSON values)."""
+    """The result of carrying out a step: a sentence worth knowing, and the figures behind it (JSON values)."""
 
     why: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class StepResult:
 @dataclass(frozen=True, slots=True)
 class Report:
     """The counts before and after a plan against zombies, what was done, and why something is left. `memory_freed`
-    (bytes) is by how much unreclaimable slab and per-CPU memory of the kernel fell meanwhile."""
+    (bytes) is the decrease of the kernel's unreclaimable slab and per-CPU memory meanwhile."""
 
     plan: Plan
     before: int | None
@@ -155,7 +155,7 @@ class Report:
 
 
 class Change(StrEnum):
-    """What became of a measure."""
+    """How a measure changed."""
 
     IMPROVED = "improved"
     UNCHANGED = "unchanged"
@@ -165,8 +165,8 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A measure over a stretch of time: its value (None: could not be measured), over how many seconds, in how many
-    observations, and where it is from (recording or live)."""
+    """A measure over a period of time: its value (None: could not be measured), over how many seconds, from how many
+    observations, and its source (recording or live)."""
 
     value: float | None
     seconds: float
@@ -176,8 +176,8 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A measure before and after, the verdict, and the reason for it in a sentence. `as_expected` is whether it did
-    what the plan promised: what should stop may have improved, and still go on."""
+    """A measure before and after, the verdict, and its reason in a sentence. `as_expected` says whether it changed as
+    the plan promised: a measure that should stop may have improved and yet continue."""
 
     effect: Effect
     unit: str

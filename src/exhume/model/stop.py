@@ -5,8 +5,8 @@ import select
 
 
 class Stop:
-    """A threading.Event whose `set` takes no lock: a signal may arrive while the same thread waits, and an Event's lock
-    would then never be released. Waiting ends as soon as it is set."""
+    """Like threading.Event, but `set` takes no lock: if a signal arrived while the same thread waits, an Event's lock
+    would never be released. Waiting ends as soon as it is set."""
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -21,13 +21,13 @@ class Stop:
         return self._set
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep until the stop is set or the timeout is over; True when it is set."""
+        """Sleep until the stop is set or the timeout expires; True if it is set."""
         if not self._set:
             select.select([self._reader], [], [], None if timeout is None else max(0.0, timeout))
         return self._set
 
     def fileno(self) -> int:
-        """A descriptor that is readable once the stop is set: for waiting for something else, too."""
+        """A file descriptor that becomes readable when the stop is set, for use with select."""
         return self._reader
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
-"""Counts, sizes, durations, shares and lists as text: with units and separators, without false precision. And the
-pattern of paths that differ in ids alone."""
+"""Format counts, sizes, durations, shares and lists as text, with units and separators, without false precision. Also
+the pattern of paths that differ only in ids."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:
-    """`a`, `a and b`, `a, b and c`; of many, some and how many more."""
+    """`a`, `a and b`, `a, b and c`; a long list is cut, followed by how many more there are."""
     if len(names) > most:
         return f"{', '.join(names[:most])} and {len(names) - most:,} more"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
@@ -55,12 +55,12 @@ def points(delta: float) -> str:
 
 
 def listing(items: list[str], limit: int = 3) -> str:
-    """The first few of many, and how many more there are."""
+    """The first few items, followed by how many more there are."""
     return ", ".join(items[:limit]) + (f" and {len(items) - limit:,} more" if len(items) > limit else "")
 
 
-# Possessive, and tried at the begin of a run of digits alone: names are written by others, and the time that one takes
-# must not grow with the square of its length.
+# Possessive, and only tried at the start of a run of digits: names come from others, and the matching time must not be
+# quadratic in their length.
 _ID = re.compile(
     r"[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}"  # a UUID, as systemd writes it too
     r"|(?<![0-9a-f])(?=[a-f]*+[0-9])[0-9a-f]{12,}+"  # a container's id, whole or short
@@ -71,5 +71,5 @@ _REPEATED = re.compile(r"\*(?:[-_.:]?\*)+")
 
 
 def path_pattern(path: str) -> str:
-    """The path with `*` for ids and numbers, so that 70,000 of `docker/<id>` are one line."""
+    """The path with `*` for ids and numbers, so that 70,000 instances of `docker/<id>` become one line."""
     return _REPEATED.sub("*", _ID.sub("*", path))

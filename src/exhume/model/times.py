@@ -1,8 +1,8 @@
-"""The time grammar: what a person may write for a moment, a range, a duration or a size, and how moments are shown.
+"""The time grammar: the accepted forms of a moment, a range, a duration or a size, and how moments are displayed.
 
 Moments are wall nanoseconds since the epoch, kept as integers throughout so that nothing is rounded. Ranges are
-half-open: the end is not inside. A bare time of day (`03:14:07`) means the latest such time not after the end of
-the recording; the end of a range written that way is the first such time at or after its beginning.
+half-open: the end is not included. A bare time of day (`03:14:07`) means the latest such time not after the end of the
+recording; as the end of a range it means the first such time at or after the start of the range.
 """
 
 import re
@@ -32,9 +32,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What relative times lean on: `now`, and the ends of the recording that is being looked at (now, without one).
+    """The reference for relative times: `now`, and the ends of the recording in question (now, without one).
 
-    `zone` is the zone of times that name none; None is the zone of this machine.
+    `zone` is the zone of times without one; None is the zone of this machine.
     """
 
     now: int
@@ -45,7 +45,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class _TimeOfDay:
-    """A time without a date; which day it falls on depends on what it is compared with."""
+    """A time without a date; its day depends on what it is compared with."""
 
     hour: int
     minute: int
@@ -54,9 +54,9 @@ class _TimeOfDay:
     zone: tzinfo | None
 
     def near(self, moment: int) -> Iterator[int]:
-        """Every such time from three days before a moment to three days after it, ascending.
+        """All such times from three days before a moment to three days after it, ascending.
 
-        Three days, because a day on which the clocks go forward may not have the time at all.
+        Three days, because a day on which clocks go forward may skip the time.
         """
         around = _from_epoch(moment, self.zone).date()
         yield from sorted({each for days in range(-3, 4) for each in _at(around + timedelta(days=days), self)})
@@ -75,7 +75,7 @@ def parse_moment(text: str, reference: Reference) -> int:
 
 
 def parse_window(since: str | None, until: str | None, reference: Reference) -> tuple[int | None, int | None]:
-    """Both ends of a half-open window; None where nothing was said."""
+    """Both ends of a half-open window; None for an end that is not given."""
     begin = _read_moment(since, reference) if since is not None else None
     end = _read_moment(until, reference) if until is not None else None
     bare = isinstance(begin, _TimeOfDay)
@@ -90,11 +90,11 @@ def parse_window(since: str | None, until: str | None, reference: Reference) -> 
         else:
             # With only an end given: the latest, unless that lies before the recording began (it ended a moment ago).
             end = latest if latest >= reference.earliest else end.first_from(reference.latest)
-        # The first such time after the begin, but after the last recorded day: it was meant on the day of the begin.
+        # The first such time after the begin is after the last recorded day: the day of the begin was meant.
         days = [_from_epoch(moment, zone).date() for moment in (reference.latest, end)]
         reversed_ = begin is not None and begin <= reference.latest and days[0] < days[1]
-        # Nor is one meant that begins the day before the recording and ends after it: 18:20 to 18:10 is most of a day,
-        # while 23:50 to 00:10 crosses midnight.
+        # Nor is a range meant that begins the day before the recording and ends after it: 18:20 to 18:10 is most of a
+        # day, while 23:50 to 00:10 crosses midnight.
         if bare and begin is not None and begin < reference.earliest and reference.latest < end:
             over_midnight = _from_epoch(begin, zone).date() < days[1]
             reversed_ = reversed_ or (over_midnight and end - begin > _HALF_DAY)
@@ -106,7 +106,7 @@ def parse_window(since: str | None, until: str | None, reference: Reference) -> 
 
 
 def parse_range(text: str, reference: Reference) -> tuple[int | None, int | None]:
-    """A range `S..U`; a side left empty is open."""
+    """Parse a range `S..U`; an empty side is open."""
     since, dots, until = text.partition("..")
     if not dots or not (since.strip() or until.strip()):
         raise UsageError(f"{text!r} is not a range: write S..U, for example 03:13:00..03:14:00")
@@ -114,7 +114,7 @@ def parse_range(text: str, reference: Reference) -> tuple[int | None, int | None
 
 
 def parse_duration(text: str) -> int:
-    """A duration in nanoseconds: `60s`, `10m`, `2h`, `7d`, `500ms`, `1h30m`, `1.5h`."""
+    """Parse a duration to nanoseconds: `60s`, `10m`, `2h`, `7d`, `500ms`, `1h30m`, `1.5h`."""
     total, position, written = 0, 0, text.strip()
     while position < len(written):
         part = _DURATION_PART.match(written, position)
@@ -128,7 +128,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_size(text: str) -> int:
-    """A size in bytes: `5G`, `512M`, `1.5GiB`, `4096`. K, M, G and T are powers of 1024."""
+    """Parse a size in bytes: `5G`, `512M`, `1.5GiB`, `4096`. K, M, G and T are powers of 1024."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise UsageError(f"{text!r} is not a size: write bytes or a number with K, M, G or T, for example 5G")
@@ -136,11 +136,11 @@ def parse_size(text: str) -> int:
 
 
 def format_moment(moment: int, zone: tzinfo | None = None, *, digits: int = 9) -> str:
-    """A moment as RFC 3339 with the zone's offset; `digits` of a second are kept and the rest is cut, not rounded."""
+    """Format as RFC 3339 with the zone's offset; `digits` of the fraction are kept and the rest truncated."""
     local = _from_epoch(moment, zone)
     fraction = f".{moment % NANOS:09d}"[: digits + 1] if digits else ""
     offset = local.strftime("%z")
-    # RFC 3339 has no seconds in an offset; zones of the nineteenth century do, and are shown in UTC instead.
+    # RFC 3339 has no seconds in an offset; nineteenth-century zones do, and are shown in UTC instead.
     if len(offset) != 5:
         return format_moment(moment, UTC, digits=digits)
     suffix = "Z" if zone is UTC else f"{offset[:3]}:{offset[3:]}"
@@ -148,7 +148,7 @@ def format_moment(moment: int, zone: tzinfo | None = None, *, digits: int = 9) -
 
 
 def format_clock(moment: int, zone: tzinfo | None = None, *, digits: int = 0) -> str:
-    """The time of day of a moment, as one would write it back to the grammar."""
+    """The time of day of a moment, in a form that the grammar accepts."""
     fraction = f".{moment % NANOS:09d}"[: digits + 1] if digits else ""
     return f"{_from_epoch(moment, zone):%H:%M:%S}{fraction}"
 
@@ -159,7 +159,7 @@ def format_day(moment: int, zone: tzinfo | None = None) -> str:
 
 
 def format_offset(moment: int, zone: tzinfo | None = None) -> str:
-    """The zone's offset at a moment, as people write it: UTC, +02:00."""
+    """The zone's offset at a moment in common notation: UTC, +02:00."""
     offset = _from_epoch(moment, zone).strftime("%z")
     return "UTC" if zone is UTC or offset == "+0000" else f"{offset[:3]}:{offset[3:5]}"
 
@@ -205,7 +205,7 @@ def _zone(suffix: str | None, default: tzinfo | None) -> tzinfo | None:
 
 
 def _at(day: date, time: _TimeOfDay) -> Iterator[int]:
-    """The moments at which a day's clocks show a time: one; two when clocks go back; none when they skip it."""
+    """The moments at which a day's clocks show a time: one, two if clocks go back, none if they skip it."""
     for fold in (0, 1):
         moment = _resolve(day, time, fold)
         shown = _from_epoch(moment, time.zone)

@@ -1,12 +1,12 @@
-"""Zombies: memory cgroups whose directory is gone, but which the kernel keeps because pages are charged
-to them. Counted by the census, explained by residuals (which parent, what kind of page) and pins (which files, who
-holds them)."""
+"""Zombies: memory cgroups whose directory was removed, but which the kernel keeps because pages are charged to them.
+The census counts them; residuals (which parent, what kind of page) and pins (which files, which holders) explain
+them."""
 
 import mmap
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-# Zombies are counted and freed on the node itself: its pages may be 16 or 64 KiB.
+# Zombies are counted and freed on the node itself, whose page size may be 16 or 64 KiB.
 PAGE = mmap.PAGESIZE
 
 
@@ -24,11 +24,11 @@ class PinKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HierarchyCensus:
-    """One controller of one hierarchy. What can't be known is None, and `note` says why (a mount that shows only a part
-    of the hierarchy, a directory that may not be listed). `memory_bytes` is the kernel memory that the dying hold,
-    `memory_measured` whether that was measured or is the least that so many hold; growth is from a sampling of
-    `sampled_s` seconds; `number` is what tracepoints name the hierarchy by. `controller` is "all" where v2 counts
-    cgroups whatever controllers they have."""
+    """One controller of one hierarchy. Unknown values are None, and `note` says why (a mount that shows only a part of
+    the hierarchy, a directory that is not listable). `memory_bytes` is the kernel memory that dying cgroups hold,
+    `memory_measured` whether that was measured or is a lower bound for that many; growth is sampled over `sampled_s`
+    seconds; `number` is the hierarchy's id in tracepoints. `controller` is "all" where v2 counts cgroups regardless of
+    their controllers."""
 
     name: str
     version: int
@@ -47,8 +47,8 @@ class HierarchyCensus:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """All hierarchies, that of memory cgroups first, and what could not be counted. The kernel's memory as a whole
-    (unreclaimable slab, per-CPU areas) is what the dying hold their part of."""
+    """All hierarchies, the memory controller's first, and what could not be counted. `slab_bytes` (unreclaimable) and
+    `percpu_bytes` are the kernel's totals, of which dying cgroups hold a part."""
 
     hierarchies: list[HierarchyCensus]
     blind_spots: list[str] = field(default_factory=list)
@@ -62,18 +62,18 @@ class Census:
 
     @property
     def dying(self) -> int | None:
-        """Dying memory cgroups of the node; None when not known."""
+        """Dying memory cgroups of the node; None if unknown."""
         known = [each.dying for each in self.hierarchies if each.controller == "memory"]
         return None if not known or None in known else sum(count or 0 for count in known)
 
 
 @dataclass(frozen=True, slots=True)
 class ParentResidual:
-    """What is charged to removed children of a live cgroup. `path` is its directory, `name` its path in the hierarchy;
-    `dying` is None where the kernel doesn't count them for each cgroup (v1). `file_bytes` includes what is dirty and
-    mapped, and filesystem metadata. `unclassified_bytes` are in the page counters, but missing from memory.stat, so
-    their kind is not known. Where `exact` is False (v2, or unclassified pages), pages of the cgroup itself may be
-    among them; else those are `own_bytes`, apart from the others."""
+    """Memory charged to removed children of a live cgroup. `path` is its directory, `name` its path in the hierarchy;
+    `dying` is None if the kernel doesn't count them per cgroup (v1). `file_bytes` includes dirty and mapped pages, and
+    filesystem metadata. `unclassified_bytes` are in the page counters but missing from memory.stat, so their kind is
+    unknown. If `exact` is False (v2, or unclassified pages), pages of the cgroup itself may be included; otherwise
+    those are separate, in `own_bytes`."""
 
     path: str
     version: int
@@ -94,7 +94,7 @@ class ParentResidual:
 
     @property
     def bytes(self) -> int:
-        """All of it, in memory and in swap."""
+        """The total, in memory and in swap."""
         return self.file_bytes + self.shmem_bytes + self.anon_bytes + self.swap_bytes + self.unclassified_bytes
 
 
@@ -109,7 +109,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class PinnedFile:
-    """A file whose cached pages are charged to removed cgroups below `parent` (a directory), or to that itself where
+    """A file whose cached pages are charged to removed cgroups below `parent` (a directory), or to the parent itself if
     `certain` is False."""
 
     path: str
@@ -124,8 +124,8 @@ class PinnedFile:
 
 @dataclass(frozen=True, slots=True)
 class PinReport:
-    """The likely pins, most pages first, and what the search can't see. `expected_bytes` is what the cgroups say is
-    held by pages of files in memory, to compare with what was found."""
+    """The likely pins, most pages first, and what the search can't see. `expected_bytes` is the amount that, according
+    to the cgroups, is held by file pages in memory, for comparison with what was found."""
 
     files: list[PinnedFile] = field(default_factory=list)
     blind_spots: list[str] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""What a node is made of: system, image, kernel, packages, devices, units, containers and how its boot went.
+"""Inventory of a node: system, image, kernel, packages, devices, units, containers, and the outcome of its boot.
 
-A section that could not be read is None and named in `missing`, with the reason: it is never an empty list. Values of
-environments, tokens and keys are not part of it.
+A section that could not be read is None and listed in `missing` with the reason: it is never an empty list. Environment
+values, tokens and keys are not included.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A section, or a part of one (`packages`, `nics.eth0.firmware`), that could not be read, or not all of it."""
+    """A section, or a part of one (`packages`, `nics.eth0.firmware`), that could not be read completely."""
 
     section: str
     reason: Reason
@@ -39,7 +39,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class OsRelease:
-    """The system, by os-release(5)."""
+    """The operating system, from os-release(5)."""
 
     id: str = ""
     version: str = ""
@@ -51,8 +51,8 @@ class OsRelease:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The machine image that the node was made of, and the file that names it; `facts` are what its maker wrote down,
-    by file and key."""
+    """The machine image that the node was created from, and the file that names it; `facts` are the image builder's
+    notes, by file and key."""
 
     id: str = ""
     version: str = ""
@@ -62,7 +62,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The machine, by DMI, /proc/cpuinfo and sysfs."""
+    """The machine, from DMI, /proc/cpuinfo and sysfs."""
 
     vendor: str = ""
     product: str = ""
@@ -79,7 +79,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The running kernel; `cmdline` is without secrets."""
+    """The running kernel; secrets are removed from `cmdline`."""
 
     release: str = ""
     version: str = ""
@@ -91,8 +91,8 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """Installed packages with their versions, by the database of one package manager; several versions of one are
-    joined by commas."""
+    """Installed packages with their versions, from the database of one package manager; several versions of a package
+    are joined by commas."""
 
     manager: str
     versions: dict[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Packages:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Resource limits of the first process (`soft:hard`), and the lines of limits.conf(5)."""
+    """Resource limits of PID 1 (`soft:hard`), and the lines of limits.conf(5)."""
 
     init: dict[str, str] = field(default_factory=dict)
     configured: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class MountPoint:
-    """A mount of the node itself; those of containers and pods are left out."""
+    """A mount of the node itself; mounts of containers and pods are left out."""
 
     point: str
     type: str
@@ -118,8 +118,8 @@ class MountPoint:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A network interface with hardware behind it. `queues` has, for each queue with an interrupt of its own, the cores
-    that it may be served by, as the kernel lists them."""
+    """A network interface backed by hardware. `queues` has, for each queue with its own interrupt, the cores that may
+    serve it, in the kernel's cpulist format."""
 
     name: str
     driver: str = ""
@@ -143,8 +143,8 @@ class CgroupMount:
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """The layout of cgroups: `version` is v1, v2 or hybrid (v2 without the memory controller). `slices` are the groups
-    right below the root; `driver` is kubelet's, where it has a configuration."""
+    """The cgroup layout: `version` is v1, v2 or hybrid (v2 without the memory controller). `slices` are the cgroups
+    directly below the root; `driver` is kubelet's cgroup driver, if it has a configuration."""
 
     version: str = ""
     hierarchies: tuple[CgroupMount, ...] = ()
@@ -153,7 +153,7 @@ class Cgroups:
 
 
 class Outcome(StrEnum):
-    """How the bootstrap of a node went."""
+    """The outcome of a node's bootstrap."""
 
     OK = "ok"
     FAILED = "failed"
@@ -162,8 +162,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """How the last boot went. `bootstrap` is what cloud-init and the units that others depend on came to, `because`
-    what failed; `system` is systemd's word (running, degraded, starting), `failed_units` those that failed."""
+    """The outcome of the last boot. `bootstrap` is the result of cloud-init and of the units that others depend on,
+    `because` what failed; `system` is systemd's state (running, degraded, starting), `failed_units` those that
+    failed."""
 
     booted_at: Wall | None = None
     uptime_s: float | None = None
@@ -178,7 +179,7 @@ class Boot:
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """Where the node runs, by what cloud-init and the firmware left on it: the network is not asked."""
+    """The cloud environment, from what cloud-init and the firmware left on the node: the network is not queried."""
 
     provider: str = ""
     region: str = ""
@@ -189,8 +190,8 @@ class Cloud:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """A node at one moment. `units` and `containers` are services as an audit has them, without commands and logs;
-    `labels` are the operator's and Kubernetes' own."""
+    """A node at one moment. `units` and `containers` are services as in an audit, without commands and logs; `labels`
+    are the operator's and those of Kubernetes."""
 
     node: str
     taken_at: Wall
@@ -213,7 +214,7 @@ class Inventory:
     missing: tuple[Missing, ...] = ()
 
     def missing_of(self, section: str) -> tuple[Missing, ...]:
-        """What is missing of a section."""
+        """The missing parts of a section."""
         return tuple(each for each in self.missing if each.top == section)
 
 
@@ -221,7 +222,7 @@ SECTIONS = tuple(each.name for each in fields(Inventory) if each.name not in ("n
 
 
 def bucket(restarts: int) -> str:
-    """How often something was started again, so that a loop is not a new value each time."""
+    """Restarts as a coarse range, so that a restart loop does not produce a new value each time."""
     return "0" if restarts <= 0 else "1-9" if restarts < 10 else "10-99" if restarts < 100 else "100+"
 
 
@@ -235,7 +236,7 @@ def assemble(
     missing: Iterable[Missing] = (),
     labels: Mapping[str, str] | None = None,
 ) -> Inventory:
-    """An inventory of the values of its sections. One that is not among them is missing."""
+    """Build an inventory from the values of its sections; a section without a value is missing."""
     known = {**values, "labels": dict(labels) if labels else values.get("labels")}
     noted = list(missing)
     noted_of = {each.top for each in noted}

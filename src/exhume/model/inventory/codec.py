@@ -1,6 +1,6 @@
 """Inventories as JSON and back. Fields that have their default value are left out; times are RFC 3339 in UTC.
 
-A file may come from anywhere: what has another shape is refused with ValueError, fields of later versions are ignored.
+Input is untrusted: data of the wrong shape is rejected with ValueError, fields of later versions are ignored.
 """
 
 import datetime
@@ -18,19 +18,19 @@ from exhume.model.errors import UsageError
 from exhume.model.inventory import INVENTORY_VERSION, SECTIONS, Inventory, Missing
 from exhume.model.times import Reference, format_moment, parse_moment
 
-# Of a whole inventory as text: a node with 20,000 packages and 5,000 units takes a quarter of it.
+# Limit for a whole inventory as text: four times that of a node with 20,000 packages and 5,000 units.
 MOST_BYTES = 16 << 20
 _LARGEST = 1 << 63
 _UTC = Reference(0, 0, 0, datetime.UTC)
 
 
 def inventory_json(inventory: Inventory) -> dict[str, Any]:
-    """The documented shape of `exhume inventory --json`."""
+    """The documented JSON form of `exhume inventory --json`."""
     return {"version": INVENTORY_VERSION, **encode(inventory, Inventory)}
 
 
 def inventory_of(text: str | bytes) -> Inventory:
-    """The inventory that a text is. Raises ValueError for anything else, and for a version that is not known."""
+    """Parse an inventory. Raises ValueError for anything else, and for an unknown version."""
     if len(text) > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB")
     try:
@@ -48,12 +48,12 @@ def inventory_of(text: str | bytes) -> Inventory:
 
 
 def section_text(section: str, value: Any) -> str:
-    """The value of one section as text."""
+    """Encode the value of one section as text."""
     return json.dumps(encode(value, _hints(Inventory)[section]), separators=(",", ":"))
 
 
 def section_of(section: str, text: str) -> Any:
-    """The value of a section that `section_text` wrote. Raises ValueError."""
+    """Decode the output of `section_text`. Raises ValueError."""
     if section not in SECTIONS:
         raise ValueError(f"{section!r} is not a section")
     return decode(_loaded(text), _hints(Inventory)[section])
@@ -64,7 +64,7 @@ def missing_text(missing: tuple[Missing, ...]) -> str:
 
 
 def missing_of(text: str) -> tuple[Missing, ...]:
-    """What `missing_text` wrote. Raises ValueError."""
+    """Decode the output of `missing_text`. Raises ValueError."""
     found: tuple[Missing, ...] = decode(_loaded(text), tuple[Missing, ...])
     return found
 
@@ -77,7 +77,7 @@ def _loaded(text: str) -> Any:
 
 
 def encode(value: Any, hint: Any) -> Any:
-    """A value of a type as JSON."""
+    """Encode a value of the given type for JSON."""
     hint, is_time = _plain(hint)
     if value is None:
         return None
@@ -98,7 +98,7 @@ def encode(value: Any, hint: Any) -> Any:
 
 
 def decode(data: Any, hint: Any) -> Any:
-    """The value of a type that JSON stands for. Raises ValueError."""
+    """Decode JSON data to a value of the given type. Raises ValueError."""
     optional = NoneType in get_args(hint)
     hint, is_time = _plain(hint)
     if data is None and optional:
@@ -122,7 +122,7 @@ def decode(data: Any, hint: Any) -> Any:
 
 
 def _number(data: Any, kind: type) -> Any:
-    # bool is an int, but never meant as one.
+    # bool is a subclass of int, but not a number here.
     whole = isinstance(data, int) and not isinstance(data, bool) and abs(data) < _LARGEST
     if not whole and not (kind is float and isinstance(data, float) and math.isfinite(data) and abs(data) < _LARGEST):
         raise ValueError(f"{str(data)[:40]!r} is not a number of an inventory")
@@ -161,7 +161,7 @@ def _checked(data: Any, kind: Any) -> Any:
 
 
 def _plain(hint: Any) -> tuple[Any, bool]:
-    """A type without `| None` and annotations, and whether it holds wall times."""
+    """Strip `| None` and annotations from a type; also returns whether it holds wall times."""
     is_time = False
     while True:
         origin = get_origin(hint)
