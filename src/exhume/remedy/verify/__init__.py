@@ -1,1 +1,1 @@
-"""Proving that a fix helped: measures before and after it, and what their difference is worth."""
+"""Verify that a fix helped: measures before and after it, and whether their difference is significant."""

@@ -1,8 +1,8 @@
 """The verdict on a measure: whether the difference between before and after a fix is significant, and matters.
 
-`improved` and `worse` are said only where chance alone would say so less than once in a hundred times (ALPHA) and the
-difference is large enough to matter; `unchanged` only where a difference that matters is ruled out. Everything else is
-not proven, with the figures and how much longer it would take.
+`improved` and `worse` are only reported if chance alone would produce them less than once in a hundred times (ALPHA)
+and the difference is large enough to matter; `unchanged` only if a difference that matters is ruled out. Everything
+else is not proven, with the figures and how much longer it would take.
 """
 
 import math
@@ -34,34 +34,34 @@ from exhume.remedy.verify.statistics import (
     seconds_without_any,
 )
 
-# The probability of a wrong `improved`, and of a wrong `worse`, for one measure; tests of the same measure share it.
+# The probability of a wrong `improved`, and of a wrong `worse`, per measure; several tests of a measure share it.
 ALPHA = 0.01
 _SURE = "99% sure"
-# Half of it is for spikes. The autocorrelation of a short series is only estimated, so the rank test gets less still.
+# Half of it is for spikes. The autocorrelation of a short series is only an estimate, so the rank test gets even less.
 _LEVEL_ALPHA = ALPHA / 4
 # The probability that a difference which matters is wrongly ruled out, on either side.
 EQUIVALENCE_ALPHA = 0.05
-# Counts have changed when they halved or doubled.
+# A count has changed if it halved or doubled.
 _FACTOR = 2.0
-# So long without any, before a fix, is worth comparing with.
+# A period without any events before a fix must be this long to be worth comparing with.
 _LONG_S = 600.0
 _LEAST_COUNTS = 3
-# Managers back off before they start something again, up to twice as long each time: only a pause well above twice the
-# longest is news.
+# Managers back off before a restart, each time up to twice as long: only a pause well above twice the longest one is
+# significant.
 _BACKOFF = 2.5
-# Where the manager does not start it again, no pause grows any more: one longer than any before is enough.
+# If the manager does not restart it, pauses do not grow any more: one longer than all before is enough.
 _SETTLED_PAUSES, _SETTLED_LEAST, _SETTLED_S = 1.1, 2, 10.0
-# What should stop goes on where it still comes this often, as a share of before.
+# Something that should stop still goes on if it occurs at least this often, as a share of before.
 _GOES_ON = 0.2
-# Where spikes fill most of the time, their number says nothing.
+# If spikes fill most of the time, their number is meaningless.
 _MOSTLY = 0.5
 _FEW, _SUSPICIOUS = 3, 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A verdict and its reason. `gone`: there is none any more; `never`: nor was there before; `harmless`: whatever
-    changed, it did not get worse."""
+    """A verdict and its reason. `gone`: it does not occur any more; `never`: it did not occur before either;
+    `harmless`: it may have changed, but did not get worse."""
 
     change: Change
     why: str
@@ -72,7 +72,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class _Spikes:
-    """The verdict on spikes: None where there is nothing to say. `needed` says what would prove it."""
+    """The verdict on spikes: None if there is nothing to report. `needed` says what would prove it."""
 
     change: Change | None = None
     text: str = ""
@@ -157,14 +157,14 @@ def _judge_events(before: Series, after: Series) -> Judged:
 
 
 def _judge_stock(before: Series, after: Series, definition: Definition) -> Judged:
-    """A count is exact; a change is compared with its usual jitter."""
+    """Judge a count, which is exact; a change is compared with its usual jitter."""
     fewest = min(len(before.values), len(after.values))
     if fewest < _LEAST_COUNTS:
         return Judged(Change.UNPROVEN, f"it was counted only {_times(fewest)}; {_LEAST_COUNTS} on each side are needed")
     old, new = (float(median(each.values[-_LEAST_COUNTS:])) for each in (before, after))
     jitter = 0.0
     for values in (before.values, after.values):
-        # The median deviation of a count from its neighbours' line, so that growth and steps don't count.
+        # The median deviation of a count from the line between its neighbours, so that growth and steps don't count.
         bends = [abs(b - (a + c) / 2) for a, b, c in zip(values, values[1:], values[2:], strict=False)]
         jitter = max(jitter, 1.4826 * float(median(bends)))
     matters = max(definition.matters, definition.share * old, 3 * jitter)
@@ -177,8 +177,8 @@ def _judge_stock(before: Series, after: Series, definition: Definition) -> Judge
 
 
 def _judge_levels(before: Series, after: Series, definition: Definition) -> Judged:
-    """Levels and flows: the rank test on block means, and the exact test on how often there were spikes, which leave
-    the usual level as it is."""
+    """Judge levels and flows: the rank test on block means, and the exact test on the number of spikes, which don't
+    affect the usual level."""
     measure, per = after.effect.measure, definition.per or 1.0
     length = block_seconds(before, after)
     means = [block_means(each, length) for each in (before, after)]
@@ -212,7 +212,7 @@ def _judge_levels(before: Series, after: Series, definition: Definition) -> Judg
         return Judged(Change.UNPROVEN, f"none in the {format_duration(before.seconds)} before: nothing to compare with")
     near = mann_whitney_u(means[0], means[1], EQUIVALENCE_ALPHA)
     not_worse = near.high < matters
-    # What is printed must not contradict the verdict: `unchanged` also needs the printed values to be close.
+    # The printed values must not contradict the verdict: `unchanged` also requires them to be close.
     close = abs(shown[1] - shown[0]) < matters * per
     least = format_difference(measure, matters * per)
     if spikes.change is Change.UNPROVEN:
@@ -235,7 +235,7 @@ def _judge_spikes(before: Series, after: Series, definition: Definition, apart_s
     first, last = before.seconds, after.seconds
     text = f"{definition.spike_text} {_seen(old, old_share, first)} before, {_seen(new, new_share, last)} since"
     ratio = poisson_rate_ratio(old, first, new, last, ALPHA / 2)
-    # One that never ends is one episode: it must not pass for fewer.
+    # A spike that never ends is one episode: it must not count as fewer.
     if ratio.fewer <= ALPHA / 2 and new_share < old_share:
         return _Spikes(Change.IMPROVED, text)
     if ratio.more <= ALPHA / 2 and new_share > old_share:
@@ -252,7 +252,7 @@ def _judge_spikes(before: Series, after: Series, definition: Definition, apart_s
 
 
 def _none_needed(old: int, before: Series, new: int, after: Series, alpha: float) -> str:
-    """What would prove that there are fewer: how long there must be none."""
+    """What would prove that there are fewer: for how long there must be none."""
     if new or not old:
         return "too few to distinguish a change from chance; look for longer"
     needed = seconds_without_any(old, before.seconds, alpha)
@@ -275,7 +275,7 @@ def _needed(shift: Shift, matters: float, counts: tuple[int, int], length: float
     share = 2 * matters / (shift.high - shift.low) if shift.high > shift.low else 1.0
     if share >= 1.0:
         return "about as much as matters, and no more; look for longer"
-    # The width of the bounds goes with the root of 1/old + 1/new.
+    # The width of the bounds is proportional to the square root of 1/old + 1/new.
     room = share * share * (1 / old + 1 / new) - 1 / old
     if room <= 0:
         known = format_duration(old * length)

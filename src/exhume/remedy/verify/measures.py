@@ -1,4 +1,4 @@
-"""What each measure is and how much of a change matters; a measure as it was observed; and both in text."""
+"""Definition of each measure, with the change that matters; a measure as it was observed; and both as text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ class Kind(StrEnum):
     """How a measure is compared.
 
     A LEVEL is a value at a time (a share, a wait). A FLOW is an amount per time (pages, forks). EVENTS are single
-    events that are counted. A STOCK is a count that stands until something adds to it or takes away.
+    events that are counted. A STOCK is a count that stays until something is added or removed.
     """
 
     LEVEL = "level"
@@ -29,10 +29,10 @@ class Kind(StrEnum):
 class Definition:
     """A measure. Lower is better for all of them.
 
-    `per` is the seconds that an amount is printed for; 0 for what is no amount. A change matters from `matters` on (in
-    `unit`) and from `share` of what was there before. Up to `nothing` there is none of it. A second from `spike` on
-    hurts by itself; None where there is no such second. What is `rare` may be minutes apart: a short time without it
-    says nothing.
+    `per` is the number of seconds that an amount is printed for; 0 if it is not an amount. A change matters if it is at
+    least `matters` (in `unit`) and at least `share` of the value before. Values up to `nothing` count as none. A second
+    with at least `spike` is harmful by itself; None if there is no such value. Events of a `rare` measure may be
+    minutes apart: a short time without any proves nothing.
     """
 
     title: str
@@ -48,7 +48,7 @@ class Definition:
 
 
 _HOUR = 3600.0
-# Values of this unit are shares of one.
+# The unit of values that are shares of one.
 SHARE = "of a core"
 
 MEASURES: dict[Measure, Definition] = {
@@ -86,8 +86,8 @@ MEASURES: dict[Measure, Definition] = {
 @dataclass(frozen=True, slots=True)
 class Series:
     """The observations of one effect's measure, oldest first. A value is a level at the end of its span, or an amount
-    over it; `spans` are seconds. `missing` says why there are none, or fewer than there should be; `settled` is the
-    state of the subject, where its manager does not start it again in that state."""
+    over it; `spans` are seconds. `missing` says why there are none, or fewer than expected; `settled` is the state of
+    the subject, if its manager does not restart it in that state."""
 
     effect: Effect
     source: str
@@ -109,7 +109,7 @@ class Series:
 
     @property
     def stretch(self) -> Stretch:
-        """With the value to print: the rate, the median level, or the newest count."""
+        """Summarise with the value to print: the rate, the median level, or the newest count."""
         definition = MEASURES[self.effect.measure]
         value = None
         if self.values and self.seconds:
@@ -127,7 +127,7 @@ class Series:
             "until": self.until,
             "value": self.stretch.value,
             "unit": MEASURES[self.effect.measure].unit,
-            # Six digits are more than was measured.
+            # Six digits exceed the precision of the measurement.
             "values": [float(f"{value:.6g}") for value in self.values],
             "spans": [float(f"{span:.6g}") for span in self.spans],
             "missing": self.missing,
@@ -135,7 +135,7 @@ class Series:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Series":
-        """Read what `to_dict` made. Raises KeyError, TypeError or ValueError for anything else."""
+        """Read the output of `to_dict`. Raises KeyError, TypeError or ValueError for anything else."""
         values = tuple(float(value) for value in content["values"])
         spans = tuple(float(span) for span in content["spans"])
         if len(values) != len(spans) or any(not span > 0 for span in spans):
@@ -164,7 +164,7 @@ def format_change(measure: Measure, old: float, new: float) -> str:
 
 
 def format_difference(measure: Measure, value: float) -> str:
-    """Format how much more or less."""
+    """Format the difference of two values."""
     if MEASURES[measure].unit != SHARE:
         return format_value(measure, value)
     return "1 point" if round(value * 100) == 1 else f"{value * 100:.0f} points"
@@ -178,12 +178,12 @@ def format_number(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
-# From the weakest promise to the strongest; the steps of a plan may each promise something about the same measure.
+# From the weakest promise to the strongest; several steps of a plan may promise something about the same measure.
 _STRENGTH = {"stay": 0, "rise": 1, "fall": 2, "stop": 3}
 
 
 def promised(effects: Sequence[Effect]) -> tuple[Effect, ...]:
-    """The effects of all steps together: each measure of each subject once, with the most that any step promises."""
+    """The effects of all steps together: each measure of each subject once, with the strongest promise of any step."""
     strongest: dict[tuple[Measure, str], Effect] = {}
     for effect in effects:
         known = strongest.setdefault((effect.measure, effect.subject), effect)

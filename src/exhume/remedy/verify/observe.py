@@ -1,5 +1,5 @@
-"""Observations of the measures: out of a recording for time that has passed, or live, a tick each second over the
-recorder's own sources. Both have the same tables, so each measure has one reader."""
+"""Observations of the measures: from a recording for past time, or live, with one tick per second of the recorder's own
+sources. Both have the same tables, so each measure has a single reader."""
 
 import math
 import time
@@ -28,12 +28,12 @@ from exhume.remedy.verify.restarts import NodeRestarts
 from exhume.store.read.recording import Recording
 
 _KERNEL = ("system", "irq", "softirq")
-# Events of a start of a unit or of a container.
+# Events that report the start of a unit or of a container.
 _STARTS = ("unit-restarted", "container-start")
-# A tick of the recorder that came late is still one observation; what lies further apart is a gap.
+# A late tick of the recorder is still one observation; anything further apart is a gap.
 _LONGEST_S = 60.0
-# Counting zombies walks the cgroups of v1: where that takes long, it is done more rarely (a part in so many), but never
-# so rarely that a watch has too few counts to compare (three, in judge.py).
+# Counting zombies walks the cgroups of v1: if that takes long, it is done less often (after a rest of this many times
+# the cost), but often enough that a watch has enough counts to compare (three, in judge.py).
 _REST_PER_COST = 200
 _COUNTS_PER_WATCH = 5
 _FOREVER_NS = 1 << 62
@@ -44,7 +44,7 @@ Progress = Callable[[float], None]
 
 
 class Recorded:
-    """The rows of a window of a recording. Tables are read once, however many measures come out of them."""
+    """The rows of a window of a recording. Each table is read once, however many measures use it."""
 
     def __init__(self, recording: Recording, window: Window) -> None:
         self._recording = recording
@@ -52,7 +52,7 @@ class Recorded:
         self._tables: dict[tuple[str, ...], dict[str, Array]] = {}
 
     def observe(self, effect: Effect) -> Series:
-        """The observations of a measure; without any, with the reason."""
+        """The observations of a measure; if there are none, with the reason."""
         since, until = self.window.since, self.window.until
         if self.window.empty:
             return Series(effect, RECORDING, since, until, missing="nothing was recorded in this time")
@@ -60,7 +60,7 @@ class Recorded:
         return Series(effect, RECORDING, since, until, tuple(values.tolist()), tuple(spans.tolist()), missing)
 
     def table(self, name: str, *columns: str) -> dict[str, Array]:
-        """Columns of a table, numbers as floats with NaN for what is not known, and when each row was (`wall`)."""
+        """Columns of a table, numbers as floats with NaN for unknown values, and the wall time of each row (`wall`)."""
         key = (name, *columns)
         if key not in self._tables:
             rows = self._recording.read(name, self.window, [*columns, "wall"]).sort_by("wall")
@@ -74,7 +74,7 @@ class Recorded:
         return rows["wall"], rows["span_ms"] / 1000
 
     def lacks(self, source: str) -> bool:
-        """Whether the recorder had to do without a source."""
+        """Whether a source was unavailable to the recorder."""
         return bool(self._recording.facts.missing(source))
 
 
@@ -105,7 +105,7 @@ def _array(column: pa.Array | pa.ChunkedArray) -> Array:
 
 
 Rows = Recorded | _LiveTick
-# Values, the seconds of each, and why there are none.
+# Values, the span of each in seconds, and why there are none.
 Read = tuple[Array, Array, str]
 Reader = Callable[[Rows, Effect], Read]
 
@@ -121,7 +121,7 @@ def _nothing(why: str) -> Read:
 
 def _worst_core(columns: Sequence[str], value: Callable[[Array, Array], Array]) -> Reader:
     def read(rows: Rows, effect: Effect) -> Read:
-        """The worst core of each second, by the sum of some columns."""
+        """The worst core of each second, by the sum of the columns."""
         cores = rows.table("cpu", "span_ms", *columns)
         if not len(cores["wall"]):
             return _nothing("no cores were seen")
@@ -138,7 +138,7 @@ def _worst_core(columns: Sequence[str], value: Callable[[Array, Array], Array]) 
 
 def _counters(*columns: str) -> Reader:
     def read(rows: Rows, effect: Effect) -> Read:
-        """An amount of each second: the sum of some counters of the node."""
+        """An amount per second: the sum of node-wide counters."""
         node = rows.table("node", "span_ms", *columns)
         if not len(node["wall"]):
             return _nothing("the node's counters were not seen")
@@ -149,7 +149,7 @@ def _counters(*columns: str) -> Reader:
 
 
 def _zombies(rows: Rows, effect: Effect) -> Read:
-    """Zombies of the whole node: on v1 where memory is there."""
+    """Zombies of the whole node: on v1 from the memory hierarchy, if there is one."""
     found = rows.table("cgroups", "hierarchy", "parent", "dying")
     hierarchy = "memory" if "memory" in found["hierarchy"] else "unified"
     kept = (found["hierarchy"] == hierarchy) & ~found["parent"].astype(bool) & ~np.isnan(found["dying"])
@@ -174,28 +174,29 @@ def _timeouts(rows: Rows, effect: Effect) -> Read:
 
 
 def _restarts(rows: Rows, effect: Effect) -> Read:
-    """Starts after the first: units by their name, containers with their manager before it."""
+    """Starts after the first one: of units by name, of containers with their manager as prefix."""
     manager, colon, container = effect.subject.partition(":")
-    # Without its source, no start is no news. Podman's socket is not held open, as that would keep its service up.
+    # Without the source, the absence of starts means nothing. Podman's socket is not held open, since that would keep
+    # its service running.
     if colon and manager not in ("docker", "cri"):
         return _nothing(f"the recorder has no events of {manager}")
     if rows.lacks(manager if colon else "systemd"):
         return _nothing(f"the recorder had no starts from {manager if colon else 'systemd'}")
     events = rows.table("events", "kind", "comm", "container_name")
     if not len(events["wall"]):
-        # No events at all: the recorder may not have had a source for them.
+        # No events at all: the recorder may have lacked a source for them.
         return _nothing("the recording has no starts of units or containers")
     named = events["container_name"] == container if colon else events["comm"] == effect.subject
     return _per_tick(rows, events["wall"], np.isin(events["kind"], _STARTS) & (named | (not effect.subject)))
 
 
 def _per_tick(rows: Rows, at: Array, amounts: Array) -> Read:
-    """Amounts summed up by the second that they fell into; seconds without any count as nothing."""
+    """Sum amounts by the second in which they occurred; seconds without any count as zero."""
     moments, spans = rows.ticks()
     if not len(moments):
         return _nothing("nothing was recorded in this time")
     found = np.zeros(len(moments))
-    # What came before the first second is counted into it.
+    # Amounts from before the first second are added to it.
     np.add.at(found, np.clip(np.searchsorted(moments, at, side="right") - 1, 0, None), amounts.astype(np.float64))
     return found, spans, ""
 
@@ -206,7 +207,7 @@ def belongs(cgroup: str, subject: str) -> bool:
     return not name or any(name == part or (len(name) >= 12 and name in part) for part in cgroup.split("/"))
 
 
-# The source of each measure for a live sample (empty: it is counted), and how it is read from rows.
+# The live source of each measure (empty: it is counted), and its reader.
 _READERS: dict[Measure, tuple[str, Reader]] = {
     Measure.ZOMBIES: ("", _zombies),
     Measure.ZOMBIE_GROWTH: ("", _zombies),
@@ -222,7 +223,7 @@ _READERS: dict[Measure, tuple[str, Reader]] = {
 
 
 class LiveSampler:
-    """Takes the measures of some effects, tick by tick, from no more sources than they need. Close it when done."""
+    """Takes the measures of some effects, tick by tick, from as few sources as possible. Close it when done."""
 
     def __init__(
         self, host: Host, effects: Sequence[Effect], restarts: NodeRestarts | None = None, clock: Clock | None = None
@@ -233,13 +234,13 @@ class LiveSampler:
         self._missing: dict[Effect, str] = {}
         self._sources: dict[str, Source] = {}
         self._next_count, self._longest_rest = 0, _FOREVER_NS
-        # When restarts and zombies were counted last, and how many there were.
+        # When restarts and zombies were last counted, and how many there were.
         self._counted: dict[Effect, tuple[int, int]] = {}
         self._zombies = ZombieCounter(host) if any(effect.measure in _ZOMBIES for effect in effects) else None
         self._open(host)
         self._began = self._clock.wall_ns()
         self._first = self._last = self._clock.monotonic_ns()
-        # A first look, for the counters that later ones are measured against.
+        # An initial reading, as the base for later readings of counters.
         self._read(Tick(-1, self._last, self._last, self._began))
         self._count(self._last)
 
@@ -276,13 +277,13 @@ class LiveSampler:
     def _read(self, tick: Tick) -> TickRows:
         found: dict[str, Any] = {}
         for source in self._sources.values():
-            # A file that went away: this tick has none of it.
+            # A file was removed: this tick lacks its rows.
             with suppress(OSError):
                 found |= source.read(tick)
         return found
 
     def _count(self, now: int) -> None:
-        """Count what is not read from rows: restarts each time, zombies as often as that is cheap."""
+        """Count what is not read from rows: restarts each time, zombies as often as the cost allows."""
         zombies, at = None, now
         if self._zombies is not None and now >= self._next_count:
             began = time.thread_time_ns()
@@ -300,12 +301,12 @@ class LiveSampler:
             then, before = self._counted.get(effect, (moment, 0))
             self._counted[effect] = (moment, count)
             if moment > then:
-                # The managers count from 0 again after a stop: what is there then came since.
+                # Managers restart their count at 0 after a stop: all of it happened since.
                 whole = effect.measure is Measure.ZOMBIES or (restarts and count < before)
                 values.append((float(count if whole else count - before), (moment - then) / NANOS))
 
     def watch(self, seconds: float, stop: Stop | None = None, progress: Progress | None = None) -> bool:
-        """Tick each second for so long; False when a stop was requested before that."""
+        """Tick every second for the given time; False if a stop was requested before its end."""
         self._longest_rest = int(seconds * NANOS / _COUNTS_PER_WATCH)
         self._next_count = min(self._next_count, self._last + self._longest_rest)
         began = time.monotonic()
@@ -320,13 +321,13 @@ class LiveSampler:
             if progress is not None:
                 progress(number / ticks)
             if time.monotonic() - began >= seconds:
-                # A node that holds up the ticks gets fewer of them, not a longer wait.
+                # On a node that delays ticks there are fewer of them, rather than a longer wait.
                 break
         return True
 
     def observed(self) -> list[Series]:
-        """What was seen so far, effect by effect."""
-        # Not the wall clock again: it may have been set meanwhile.
+        """The observations so far, effect by effect."""
+        # Don't read the wall clock again: it may have been set meanwhile.
         until = self._began + self._last - self._first
         return [
             Series(

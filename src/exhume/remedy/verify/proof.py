@@ -1,4 +1,4 @@
-"""The proof of a fix: measures taken before anything is changed and again afterwards, and the verdict on each."""
+"""Proof of a fix: measures taken before anything is changed and again afterwards, and the verdict on each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -19,19 +19,19 @@ from exhume.remedy.verify.restarts import ENOUGH, NodeRestarts, history_series
 from exhume.store.read.recording import Recording
 
 BASELINE_VERSION = 1
-# So much of a recording is looked at; and it goes on only where it reaches as near to now as this.
+# How much of a recording is used; it counts as ongoing only if it ends no longer than _FRESH_S before now.
 RECORDED_S = 600.0
 _FRESH_S = 10.0
-# A shorter time before is worth a caution.
+# A shorter time before the fix leads to a caution.
 _SHORT_S = 60.0
-# What is left to look for is not worth a look under this.
+# If less than this is left to observe, it is not worth it.
 _WORTH_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """The measures of a plan before it was carried out. Times are wall nanoseconds; `source` is recording, live, or
-    both where some measures are from the one and some from the other."""
+    both if some measures come from each."""
 
     taken_from: int
     taken_until: int
@@ -39,7 +39,7 @@ class Baseline:
     observed: tuple[Series, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As it is kept in the ledger."""
+        """Serialise for the ledger."""
         return {
             "version": BASELINE_VERSION,
             "taken_from": self.taken_from,
@@ -50,7 +50,7 @@ class Baseline:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Baseline":
-        """What `to_dict` gave. Raises ExhumeError for anything else: without it nothing can be proved."""
+        """Parse the output of `to_dict`. Raises ExhumeError for anything else: without it nothing can be proved."""
         try:
             if content["version"] != BASELINE_VERSION:
                 raise ExhumeError(
@@ -77,11 +77,11 @@ def take_baseline(
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> Baseline:
-    """Measure what a plan's effects are about, before anything is done.
+    """Measure what a plan's effects refer to, before anything is done.
 
-    What a recording that is going on covers comes from there at once, up to ten minutes of it; for the rest it looks
-    itself for some seconds. `records` (by subject) hold restarts further back than either; they are read at the end, so
-    that they reach up to it.
+    What an ongoing recording covers is read from there at once, up to ten minutes of it; the rest is observed live for
+    some seconds. `records` (by subject) have restarts from further back than either; they are read at the end, so that
+    they extend up to it.
     """
     clock = clock or SystemClock()
     wanted = promised(effects)
@@ -110,7 +110,7 @@ def take_baseline(
 def _recent(
     recording: Recording | None, effects: Sequence[Effect], now: int, seconds: float, after: int = 0
 ) -> list[Series]:
-    """The last part of a recording that goes on; empty where there is none."""
+    """The last part of an ongoing recording; empty if there is none."""
     span = recording.span() if recording is not None else None
     if recording is None or span is None or span.until < now - _FRESH_S * NANOS:
         return []
@@ -119,8 +119,8 @@ def _recent(
 
 
 def _better(seen: Series, recorded: Series | None) -> Series:
-    """What is known for longer. Where only their number is known, and not when, what goes on now is worth more
-    as soon as enough of it was seen."""
+    """The longer of two series. If only the number of recorded events is known, but not their times, the live series is
+    better as soon as it has enough of them."""
     if recorded is None or seen.seconds >= recorded.seconds:
         return seen
     return seen if len(recorded.values) == 1 and seen.amount >= ENOUGH else recorded
@@ -128,7 +128,7 @@ def _better(seen: Series, recorded: Series | None) -> Series:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The verdicts, and the observations that they rest on, measure by measure in the same order."""
+    """The verdicts, and the observations that they are based on, measure by measure in the same order."""
 
     verification: Verification
     before: tuple[Series, ...]
@@ -146,13 +146,13 @@ def verify(
     progress: Progress | None = None,
     clock: Clock | None = None,
 ) -> Proof:
-    """Look at each measure for so long after a fix that was applied: back into a recording that goes on, else from now
-    on. Raises ExhumeError where nothing is known of the time before, or nothing was promised."""
+    """Observe each measure for the given time after a fix was applied: from an ongoing recording, otherwise live.
+    Raises ExhumeError if nothing is known about the time before, or nothing was promised."""
     clock = clock or SystemClock()
     effects = promised(fix.effects)
     if not effects:
         raise ExhumeError(f"fix {fix.id} promised no effect on any measure: there is nothing to verify")
-    # Nothing was done before `began`, all was at `ended`.
+    # Nothing had been done before `began`, everything by `ended`.
     began = fix.applied_at or fix.planned_at
     ended = fix.finished_at or began
     baseline = Baseline.from_dict(fix.baseline) if fix.baseline is not None else None
@@ -163,7 +163,8 @@ def verify(
             "with --dir"
         )
     if recording is not None:
-        # On a starved node the time before took long to read: what was recorded meanwhile shows that it goes on.
+        # On a starved node, reading the time before took long: only what was recorded meanwhile shows that the
+        # recording is ongoing.
         recording.refresh()
     after = _recent(recording, effects, clock.wall_ns(), seconds, ended)
     left, whole = seconds - min((each.seconds for each in after), default=0.0), True
@@ -173,7 +174,7 @@ def verify(
             live = sampler.observed()
         if recording is not None and after:
             recording.refresh()
-            # A recorder that stopped meanwhile does not take back what it recorded.
+            # If the recorder stopped meanwhile, what it had recorded is still valid.
             after = _recent(recording, effects, clock.wall_ns(), seconds, ended) or after
         after = [max(pair, key=lambda each: each.seconds) for pair in zip(live, after or live, strict=True)]
     if restarts is not None:
@@ -201,7 +202,7 @@ def verify(
 def _before(
     began: int, baseline: Baseline | None, effects: Sequence[Effect], recording: Recording | None
 ) -> list[Series]:
-    """The longest that is known of each measure before anything was done, whatever was promised of it then."""
+    """The longest series of each measure from before the fix, whatever effect was promised on it then."""
     window = Window(began - round(RECORDED_S * NANOS), began)
     recorded = Recorded(recording, window) if recording is not None else None
     seen = baseline.observed if baseline is not None else ()

@@ -1,5 +1,5 @@
-"""How often units and containers were started again: counted by their managers, and in the managers' records, which
-reach back further than any sample."""
+"""Restarts of units and containers: as counted by their managers, and from the managers' records, which extend further
+back than any sample."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,32 +22,32 @@ from exhume.remedy.verify.measures import Series
 
 _NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 _PATIENCE_S = 2.0
-# So much of the past is looked at, as of a recording; where it holds too few of them, all that is known.
+# How much of the past is used, as for a recording; all that is known if it has too few restarts.
 RECENT_S = 600.0
-# So many restarts show how often they come.
+# This many restarts show their rate.
 ENOUGH = 5
-# More observations than these add nothing.
+# More observations than this add nothing.
 _MOST_STEPS = 600
-# What a loop did a day ago says little about how often it runs now.
+# What a crash loop did a day ago says little about its rate now.
 _HISTORY_HOURS = 1.0
-# Docker's and Podman's states of a container that ended, or never began.
+# Docker's and Podman's states of a container that exited or was never started.
 _DOWN = ("exited", "stopped", "created", "dead")
 
 
 class NodeRestarts:
-    """Asks the managers of a node: systemd over its bus, Docker, Podman and CRI over their sockets. A subject is a
-    unit's name, or a container's with its manager before it (`docker:agent`). Close it when done."""
+    """Queries the managers of a node: systemd over its bus, Docker, Podman and CRI over their sockets. A subject is a
+    unit's name, or a container's name prefixed with its manager (`docker:agent`). Close it when done."""
 
     def __init__(self, root: NodeRoot) -> None:
         self._root = root
         self._bus: Bus | None = None
         self._why: dict[str, str] = {}
-        # Of units: systemd's count and the run at the last look, and starts that systemd does not count.
+        # For units: systemd's count and the run at the last query, and the starts that systemd does not count.
         self._seen: dict[str, tuple[int, object, int]] = {}
 
     def count(self, subject: str) -> int | None:
-        """How often it was started again; None where that is not known now, with the reason in `why_not`. What does not
-        exist is not started again."""
+        """The number of restarts; None if currently unknown, with the reason in `why_not`. Something that does not
+        exist has none."""
         manager, colon, name = subject.partition(":")
         try:
             if colon and manager in (Manager.DOCKER, Manager.PODMAN):
@@ -55,7 +55,7 @@ class NodeRestarts:
                 restarts = 0 if inspect is None else inspect.get("RestartCount")
                 return restarts if isinstance(restarts, int) else None
             if colon and manager == Manager.CRI:
-                # What is not there is not started again.
+                # A container that is gone is not restarted.
                 return self._of_pod(name) or 0
             return self._of_unit(subject)
         except (BusError, EngineError, CriError) as error:
@@ -66,12 +66,12 @@ class NodeRestarts:
         return self._why.get(subject, "the sample was too short")
 
     def settled(self, subject: str) -> str:
-        """The state of a container that ended and that its engine does not start again; empty where it may be started
-        again, and for managers without such a state."""
+        """The state of a container that exited and that its engine does not restart; empty if it may be restarted, and
+        for managers without such a state."""
         manager, colon, name = subject.partition(":")
         if colon and manager == Manager.CRI:
             with suppress(CriError):
-                # Names of pods don't come back; a pod of a stateful set does, and is there again within seconds.
+                # Pod names are not reused; those of a stateful set are, but the pod is back within seconds.
                 return "its pod is gone" if self._of_pod(name) is None else ""
         if not colon or manager not in (Manager.DOCKER, Manager.PODMAN):
             return ""
@@ -94,12 +94,12 @@ class NodeRestarts:
 
     def _of_pod(self, name: str) -> int | None:
         if not self._root.cri:
-            # Without a runtime it is not known whether the container is gone.
+            # Without a runtime it is unknown whether the container is gone.
             raise CriError("there is no socket of a runtime that speaks CRI here")
         return cri_restarts(self._root.cri, name)
 
     def _container(self, manager: str, name: str) -> dict[str, Any] | None:
-        """Inspect it; None where it is gone."""
+        """Inspect a container; None if it is gone."""
         socket = self._root.docker if manager == Manager.DOCKER else self._root.podman
         if socket is None:
             raise EngineError(f"there is no socket of {manager} here")
@@ -122,11 +122,11 @@ class NodeRestarts:
             if error.name == _NO_SUCH_UNIT:
                 return 0
             if isinstance(error, BusSilent) or not error.name:
-                # The connection is of no use any more; the next look makes a new one.
+                # The connection is unusable; the next query opens a new one.
                 self.close()
             raise
-        # systemd counts the restarts that it makes by Restart= alone. What a timer, a path or another unit starts
-        # again shows by its run: each has an id of its own. One that is down has none.
+        # systemd only counts the restarts caused by Restart=. A restart by a timer, a path or another unit shows as a
+        # new invocation id. A unit that is down has none.
         before, last_run, more = self._seen.get(name, (int(count), run, 0))
         again = int(count) == before and run and last_run and run != last_run
         more = more + bool(again) if int(count) >= before else 0
@@ -135,7 +135,8 @@ class NodeRestarts:
 
 
 def histories(root: NodeRoot, effects: Sequence[Effect]) -> dict[str, History]:
-    """The recent past of the effects' subjects, as their managers recorded it: seconds of sampling see few restarts."""
+    """The recent past of the effects' subjects from their managers' records: a few seconds of sampling see few
+    restarts."""
     subjects = {effect.subject for effect in effects if effect.subject}
     units = [subject for subject in subjects if manager_of(subject) is None]
     found = dict(unit_history(root, units, _HISTORY_HOURS)) if units else {}
@@ -148,7 +149,7 @@ def histories(root: NodeRoot, effects: Sequence[Effect]) -> dict[str, History]:
 
 
 def history_series(effect: Effect, history: History, now: int) -> Series | None:
-    """The restarts that a manager's records hold; None where they hold none. `now` is in wall nanoseconds."""
+    """The restarts in a manager's records; None if there are none. `now` is in wall nanoseconds."""
     moments = sorted(moment for moment in history.restarted_at if moment <= now)
     all_s = history.hours * 3600.0
     if len(moments) <= 1:
@@ -158,9 +159,9 @@ def history_series(effect: Effect, history: History, now: int) -> Series | None:
         restarts = float(round(history.restarts_per_hour * history.hours))
         return Series(effect, history.source, now - round(all_s * NANOS), now, (restarts,), (all_s,))
     recent = sum(moment > now - RECENT_S * NANOS for moment in moments)
-    # Where it began only then, the rate is what came after the first, over the time since.
+    # If it only began in that time, the rate is the number after the first restart, over the time since.
     since = max(now - round((RECENT_S if recent >= ENOUGH else all_s) * NANOS), moments[0])
-    # Second by second (or in longer steps), so that it shows how they are spread.
+    # In steps of a second or longer, so that the series shows how restarts are spread.
     steps = max(1, min(_MOST_STEPS, (now - since) // NANOS))
     after = [moment - since for moment in moments if moment > since]
     values, edges = np.histogram(after, bins=steps, range=(0, max(1, now - since)))

@@ -1,4 +1,4 @@
-"""The statistics behind a verdict: an exact test for counts, a rank test for levels, and blocks of time that are long
+"""Statistics behind a verdict: an exact test for counts, a rank test for levels, and blocks of time that are long
 enough to count as independent observations."""
 
 import math
@@ -15,23 +15,23 @@ from exhume.remedy.verify.measures import MEASURES, Kind, Series
 Floats = npt.NDArray[np.float64]
 
 SHORTEST_BLOCK_S = 3.0
-# Blocks are this many times as long as the autocorrelation time.
+# The length of a block, in autocorrelation times.
 _CORRELATION_TIMES = 2.0
-# Fewer values than these say nothing about autocorrelation; so many suffice to estimate it from one series alone.
+# Fewer values than this say nothing about autocorrelation; this many suffice to estimate it from a single series.
 _FEWEST_VALUES, _MANY_VALUES = 8, 60
 _HIGHEST_CORRELATION = 0.99
-# More blocks than these add nothing, and all pairs of them are compared.
+# More blocks than this add nothing, and all pairs of them are compared.
 _MOST_BLOCKS = 300
-# Counts above this are scaled down: the bounds are as narrow as anyone needs.
+# Counts above this are scaled down: the bounds are narrow enough for any purpose.
 _MOST_COUNTS = 200_000
-# From so many values on, the normal approximation of U is as good as counting.
+# From this many values on, the normal approximation of U is as good as exact counting.
 _EXACT_U = 12
 
 
 @dataclass(frozen=True, slots=True)
 class RateRatio:
-    """Two Poisson rates compared: p-values for `fewer` and `more` events after than before, and bounds of the ratio
-    after / before, each wrong with a probability of alpha at most."""
+    """Comparison of two Poisson rates: p-values for `fewer` and `more` events after than before, and bounds of the
+    ratio after / before, each wrong with a probability of at most alpha."""
 
     fewer: float
     more: float
@@ -55,12 +55,12 @@ def poisson_rate_ratio(before: int, before_s: float, after: int, after_s: float,
 
 
 def seconds_without_any(before: int, before_s: float, alpha: float) -> float:
-    """How long there must be none for a lower rate to be significant; infinite where there were none before."""
+    """How long there must be no events for a lower rate to be significant; infinite if there were none before."""
     return before_s * (alpha ** (-1.0 / before) - 1.0) if before > 0 else math.inf
 
 
 def _bisect(is_below: Callable[[float], bool]) -> float:
-    """The point in 0..1 up to which `is_below` holds."""
+    """The point in 0..1 up to which `is_below` is true."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -69,7 +69,7 @@ def _bisect(is_below: Callable[[float], bool]) -> float:
 
 
 def _binomial_cdf(count: int, trials: int, p: float) -> float:
-    """P(X <= count) of a binomial."""
+    """P(X <= count) of a binomial distribution."""
     if count >= trials:
         return 1.0
     if not 0.0 < p < 1.0:
@@ -90,8 +90,8 @@ def log_factorials(most: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """The shift of a level from before to after: the Hodges-Lehmann estimate, and bounds that are infinite where there
-    are too few values for any."""
+    """The shift of a level from before to after: the Hodges-Lehmann estimate, and bounds that are infinite if there are
+    too few values."""
 
     low: float
     estimate: float
@@ -103,7 +103,7 @@ class Shift:
 
 
 def mann_whitney_u(before: Floats, after: Floats, alpha: float) -> Shift:
-    """Mann-Whitney U test, as bounds of the shift: each is wrong with a probability of alpha at most.
+    """Mann-Whitney U test, as bounds of the shift: each is wrong with a probability of at most alpha.
 
     A shift below zero is significant where `high` < 0. Nothing is assumed about the distribution but independence.
     """
@@ -116,7 +116,7 @@ def mann_whitney_u(before: Floats, after: Floats, alpha: float) -> Shift:
 
 
 def clear_gap(before: Series, after: Series) -> float:
-    """The gap between all values before and all values after, where it is wider than the range of either; else 0.
+    """The gap between all values before and all values after, if it is wider than the range of either; else 0.
 
     No stationary process, however autocorrelated, jumps by more than it moved in all the time observed; a series of a
     few seconds that has too few blocks for ranks can still show that.
@@ -129,10 +129,10 @@ def clear_gap(before: Series, after: Series) -> float:
 
 
 def fewest_after(before: int, alpha: float, most: int = 100_000) -> int | None:
-    """How many values are needed after for bounds to exist; None where `most` are too few."""
+    """How many values are needed after for bounds to exist; None if `most` are too few."""
     p = 1.0
     for after in range(1, most + 1):
-        # The most extreme order: one out of all ways to choose the values before.
+        # The most extreme order: one of all ways to choose the values before.
         p *= after / (before + after)
         if p <= alpha:
             return after
@@ -141,7 +141,7 @@ def fewest_after(before: int, alpha: float, most: int = 100_000) -> int | None:
 
 @lru_cache(maxsize=256)
 def critical_u(one: int, other: int, alpha: float) -> int:
-    """How many differences at each end lie outside of the bounds; 0 where there can be no bounds."""
+    """How many differences at each end are outside of the bounds; 0 if bounds are impossible."""
     few, many = sorted((one, other))
     if few == 0:
         return 0
@@ -159,7 +159,7 @@ def critical_u(one: int, other: int, alpha: float) -> int:
 
 
 def _u_counts(few: int, many: int) -> list[int]:
-    """In how many orders each value of U comes about, from 0 up to its middle: the coefficients of the Gaussian
+    """The number of orders that produce each value of U, from 0 up to its middle: the coefficients of the Gaussian
     binomial, by multiplying with 1 - q^(many + i) and dividing by 1 - q^i."""
     length = few * many // 2 + 1
     ways = [1] + [0] * (length - 1)
@@ -172,7 +172,7 @@ def _u_counts(few: int, many: int) -> list[int]:
 
 
 def rates(series: Series) -> Floats:
-    """The values of a series: a level as it is, an amount per second."""
+    """The values of a series: a level unchanged, an amount per second."""
     values = np.array(series.values, np.float64)
     return values if MEASURES[series.effect.measure].kind is Kind.LEVEL else values / np.array(series.spans)
 
@@ -187,7 +187,7 @@ def block_seconds(before: Series, after: Series) -> float:
 
 
 def block_means(series: Series, seconds: float) -> Floats:
-    """The mean of each block; a rest at the end of less than half a block is left out."""
+    """The mean of each block; a remainder at the end of less than half a block is dropped."""
     weights = np.array(series.spans)
     if not len(weights):
         return np.empty(0)
@@ -207,7 +207,7 @@ def correlation_seconds(*series: Series) -> float:
     It is the greater of two estimates: the autocorrelation summed until it is lost in noise, and that of a first-order
     process with the first lag, corrected for the bias of short series.
     """
-    # Deviations from the mean in units of their deviation.
+    # Deviations from the mean in units of the standard deviation.
     known = [values for each in series if len(values := rates(each)) >= _FEWEST_VALUES and values.std() > 0]
     parts = [(values - values.mean()) / values.std() for values in known]
     if not parts:
@@ -226,8 +226,8 @@ def correlation_seconds(*series: Series) -> float:
 
 
 def episodes(series: Series, threshold: float, apart_s: float) -> tuple[int, float]:
-    """How often a rate reached a threshold (times less than `apart_s` apart are one episode), and for what share of the
-    time."""
+    """How often a rate reached a threshold (occurrences less than `apart_s` apart are one episode), and for what share
+    of the time."""
     count, quiet, above = 0, math.inf, 0.0
     for rate, span in zip(rates(series), series.spans, strict=True):
         if rate >= threshold:
@@ -239,7 +239,7 @@ def episodes(series: Series, threshold: float, apart_s: float) -> tuple[int, flo
 
 
 def longest_pause_s(series: Series) -> float:
-    """The longest time without an event, up to the end; 0 where only their number is known, and not when."""
+    """The longest time without an event, up to the end; 0 if only the number of events is known, not their times."""
     longest = quiet = 0.0
     for value, span in zip(series.values, series.spans, strict=True):
         quiet = 0.0 if value else quiet + span
@@ -250,7 +250,7 @@ def longest_pause_s(series: Series) -> float:
 def dispersion(*series: Series) -> float:
     """The index of dispersion of counts (variance over mean, 1 or more), per observation and per ten seconds.
 
-    Events that cluster are worth so many times less than independent ones.
+    Events that cluster carry that many times less information than independent ones.
     """
     return max(1.0, _dispersion(series, 0.0), _dispersion(series, 10.0))
 
@@ -269,5 +269,5 @@ def _dispersion(all_series: tuple[Series, ...], length: float) -> float:
 
 
 def _usual_span(series: Series) -> float:
-    """The usual length of an observation; a late one does not count."""
+    """The typical length of an observation; late ones do not affect it."""
     return float(np.median(series.spans)) if series.spans else 0.0

@@ -1,1 +1,1 @@
-"""Freeing memory cgroups that were removed and live on in the kernel, without a reboot where that can be done."""
+"""Free memory cgroups that were removed but still exist in the kernel, without a reboot if possible."""

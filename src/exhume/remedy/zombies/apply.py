@@ -1,6 +1,6 @@
-"""Freeing zombies: step by step, each bounded in time and cost, with the count after every batch.
+"""Free zombies step by step, each step bounded in time and cost, with a count after every batch.
 
-What a step changes for a while is in the journal first, and is undone when the step ends, however it ends.
+Temporary changes are journaled before they are made, and undone when the step ends, however it ends.
 """
 
 import errno
@@ -26,20 +26,20 @@ from exhume.remedy.services.actions import Before
 from exhume.remedy.zombies.plan import CLEAN_UP, DROP_UNSEEN, SWAPFILE, make_plan
 from exhume.remedy.zombies.situation import PIN_SECONDS, Scope, Situation, Watch, memory_root
 
-# A core is held for so long at a time.
+# The longest time that a core is held at once.
 BATCH_S = 1.0
 _FILES_AT_A_TIME = 5_000
 _RECLAIM_AT_A_TIME = 64 << 20
-# Pages that were on their way to disk in one pass are free to go in the next; more than that is stubborn.
+# Pages that were under writeback in one pass can be freed in the next; if two passes free nothing, more won't help.
 _PASSES_WITHOUT_SUCCESS = 2
-# Pages that go to swap leave their cgroup when they are written, and the cgroup is freed when they came back: until
-# then only what is charged falls. A slow disk or core needs several passes that are cut off for that.
+# Pages that are swapped out leave their cgroup when they are written, and the cgroup is freed when they are read back:
+# until then only the charged memory falls. On a slow disk or core that takes several passes that are cut off.
 _CUT_PASSES_TO_SWAP = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What an action works with. `count` returns how many zombies there are now; `step_s` is the time of a step."""
+    """What an action needs. `count` returns the current number of zombies; `step_s` is the time limit of a step."""
 
     tools: NodeTools
     journal: NodeJournal
@@ -51,7 +51,7 @@ Batches = Generator[JobResult, None, None]
 
 
 def fadvise(step: Step, bench: Bench) -> Batches:
-    """Let go of the cached pages of the named files."""
+    """Drop the cached pages of the named files."""
     yield from _in_batches("fadvise", step.targets, bench)
 
 
@@ -62,13 +62,13 @@ def _in_batches(job: str, paths: Sequence[str], bench: Bench) -> Iterator[JobRes
         done = bench.tools.workers.run({"job": job, "files": files}, BATCH_S, leave_after=bench.step_s)
         if done.left:
             raise JobTimeout(f"a disk did not take what is dirty in {done.seconds:.0f} s{_left_there(done)}")
-        # At least one file further, so that a single slow one can't hold it up for ever.
+        # Advance by at least one file, so that a single slow one can't block the rest forever.
         at += len(files) if done.complete else max(1, done.reached)
         yield _checked(done)
 
 
 def reclaim(step: Step, bench: Bench) -> Batches:
-    """Reclaim below the parents, without swapping out what lives there."""
+    """Reclaim below the parents, without swapping out live cgroups."""
     if not swaps(bench.tools.host):
         yield from _reclaim_all(step, bench)
         return
@@ -77,8 +77,8 @@ def reclaim(step: Step, bench: Bench) -> Batches:
 
 
 def drop_caches(step: Step, bench: Bench) -> Batches:
-    """Drop the page cache, once what is dirty was written. The kernel ends neither for a signal: fs/sync.c, ksys_sync,
-    waits for every disk, and fs/drop_caches.c walks all that is cached."""
+    """Drop the page cache after writing back dirty pages. A signal interrupts neither: fs/sync.c, ksys_sync, waits for
+    every disk, and fs/drop_caches.c walks the whole cache."""
     job = {"job": "drop-caches", "file": step.targets[0]}
     done = bench.tools.workers.run(job, bench.step_s, leave_after=SIGNALLED_S)
     if done.left or (not done.complete and not bench.tools.workers.stop.is_set()):
@@ -92,11 +92,11 @@ def _left_there(done: JobResult) -> str:
 
 
 def swap_through(step: Step, bench: Bench) -> Batches:
-    """Shared memory goes out to a temporary swapfile and comes back, charged to the parent that lives.
+    """Swap shared memory out to a temporary swapfile and back in, charged to the live parent.
 
-    Reclaim alone does not reach active pages of zombies that have few: it goes by counters that lack up to 32 pages a
-    CPU on Linux before 5.13 (mm/vmscan.c of 5.10, shrink_lruvec and inactive_is_low). The files that were found are
-    paged out first.
+    Reclaim alone does not reach active pages of zombies that have few: it relies on counters that are off by up to 32
+    pages per CPU on Linux before 5.13 (mm/vmscan.c of 5.10, shrink_lruvec and inactive_is_low). The files that were
+    found are paged out first.
     """
     path = os.fspath(bench.tools.directory / SWAPFILE)
     change = Swapfile(path)
@@ -111,7 +111,7 @@ def swap_through(step: Step, bench: Bench) -> Batches:
 
 
 def swap_off(step: Step, bench: Bench) -> Batches:
-    """Take each swap off, and put it on again."""
+    """Turn each swap area off and on again."""
     priorities = {swap.path: swap.priority for swap in swaps(bench.tools.host)}
     for path in step.targets:
         if path not in priorities:
@@ -120,14 +120,14 @@ def swap_off(step: Step, bench: Bench) -> Batches:
         bench.journal.add(change)
         try:
             while is_on(bench.tools.host, path):
-                # What came back to memory by the end of a batch stays there.
+                # Pages read back into memory by the end of a batch stay there.
                 yield _checked(bench.tools.workers.run({"job": "swapoff", "path": path}, 10 * BATCH_S))
         finally:
             undo(bench.journal, bench.tools, change)
 
 
 def clean_up(step: Step, bench: Bench) -> Batches:
-    """Undo what an earlier run left."""
+    """Undo what an earlier run left behind."""
     undo(bench.journal, bench.tools)
     yield JobResult(True, 0, 0.0, 0.0)
 
@@ -151,8 +151,8 @@ def _reclaim_all(
 
 
 def _reclaim_below(target: Path, bench: Bench, leaving_swap: str, cut_passes: int) -> Iterator[JobResult]:
-    """Again and again, as long as there are zombies and that frees any. Ends after two passes without success, or after
-    `cut_passes` that were cut off."""
+    """Reclaim repeatedly, as long as there are zombies and passes free any. Ends after two passes without success, or
+    after `cut_passes` that were cut off."""
     legacy = target / "memory.force_empty"
     amount = str(_RECLAIM_AT_A_TIME)
     job = (
@@ -169,10 +169,10 @@ def _reclaim_below(target: Path, bench: Bench, leaving_swap: str, cut_passes: in
     zombies, charged = bench.count(), _charged_bytes(target)
     while zombies != 0 and fruitless < _PASSES_WITHOUT_SUCCESS and cut < cut_passes:
         done = bench.tools.workers.run(job, BATCH_S)
-        # memory.reclaim returns EAGAIN when less could be reclaimed than was requested.
+        # memory.reclaim returns EAGAIN if less could be reclaimed than requested.
         yield done if done.error == errno.EAGAIN else _checked(done)
         before, zombies = zombies, bench.count()
-        # Only a new minimum counts: what lives there reads its pages again.
+        # Only a new minimum counts: live cgroups read their pages back in.
         least, charged = charged, min(charged, _charged_bytes(target))
         freed = before is not None and zombies is not None and zombies < before
         if freed or (cut_passes > _PASSES_WITHOUT_SUCCESS and charged < least):
@@ -184,7 +184,7 @@ def _reclaim_below(target: Path, bench: Bench, leaving_swap: str, cut_passes: in
 
 
 def _charged_bytes(target: Path) -> int:
-    """What is charged to a cgroup and all below it, also to removed ones; 0 where that can't be read."""
+    """The bytes charged to a cgroup and everything below it, including removed cgroups; 0 if that can't be read."""
     for name in ("memory.usage_in_bytes", "memory.current"):
         text = ProcFile(target / name).read_or_none()
         if text is not None and text.strip().isdigit():
@@ -199,12 +199,12 @@ def _checked(done: JobResult) -> JobResult:
 
 
 def _files_or_inodes(parent: ParentResidual) -> int:
-    """On v2 a file remembers the cgroup that wrote it last, and keeps it, also once its pages are gone. Reclaim takes
-    such files out of memory as well; where no page is left, they are what holds the dying."""
+    """What reclaim can free. On v2 an inode keeps a reference to the cgroup that last wrote it, even after its pages
+    are gone. Reclaim evicts such inodes as well; if no pages are left, they are what holds the dying cgroups."""
     return parent.file_bytes + parent.unclassified_bytes if parent.bytes else (parent.dying or 0) * PAGE
 
 
-# What a step frees, by its action.
+# What a step frees, by action.
 _FREES: dict[str, Callable[[ParentResidual], int]] = {
     "fadvise": lambda parent: parent.file_bytes + parent.unclassified_bytes,
     "reclaim": _files_or_inodes,
@@ -222,7 +222,7 @@ def still_held(parents: Sequence[ParentResidual], step: Step) -> bool:
 
 
 def why_left(situation: Situation, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """Reasons, from what is still charged and what was not done."""
+    """The reasons why zombies are left, from what is still charged and what was not done."""
     found = [
         f"{outcome.step.id}: {outcome.step.title}: {outcome.why}"
         for outcome in outcomes
@@ -235,23 +235,23 @@ def why_left(situation: Situation, outcomes: Sequence[Outcome]) -> tuple[str, ..
     return (*found, make_plan(situation).summary)
 
 
-# Between batches the core is left to others.
+# The pause between batches, in which the core is available to others.
 REST_S = 0.2
-# Released cgroups take a moment to go, thousands of them some seconds. A final count waits for the last one,
-# which may rest for half a second before it goes.
+# Released cgroups take a moment to disappear, thousands of them some seconds. A final count waits for the last one,
+# whose release may pause for half a second.
 _SETTLE_LOOK_S = 0.15
 _FOR_GOOD_S = 0.9
 _SETTLE_AT_MOST_S = 10.0
-# A busy node may take seconds before it begins to let go of those that nothing holds any more: until so many of them
-# are gone, it has not.
+# A busy node may take seconds before it begins to free cgroups that nothing holds any more: until this share of them is
+# gone, it has not begun.
 _MOST = 0.9
 _BEGIN_AT_MOST_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may do. `accept` says whether a step may cost the predicted spike; `only` are the ids of the steps
-    that may be taken (empty: all); `step_s` bounds each step."""
+    """The limits of a run. `accept` decides whether a step may cause the predicted spike; `only` are the ids of the
+    steps that may be taken (empty: all); `step_s` is the time limit of each step."""
 
     accept: Callable[[Step], bool]
     only: Collection[str] = ()
@@ -260,7 +260,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Callbacks while it happens: a step begins (on a core), zombies were counted, a step ended."""
+    """Progress callbacks: a step begins (on a core), zombies were counted, a step ended."""
 
     began: Callable[[Step, int | None], None] = lambda step, core: None
     counted: Callable[[Step, int | None], None] = lambda step, dying: None
@@ -269,7 +269,7 @@ class Observer:
 
 @dataclass(frozen=True, slots=True)
 class Applier:
-    """Carries out plans on a node. `cgroup` is where workers run."""
+    """Carries out plans on a node. Workers run in `cgroup`."""
 
     host: Host
     stop: Stop
@@ -279,7 +279,7 @@ class Applier:
     observer: Observer
 
     def apply(self, plan: Plan, limits: Limits) -> Report:
-        """Take the steps in their order. A requested stop ends it between two batches, with nothing lost."""
+        """Take the steps in order. A stop request takes effect between two batches; nothing is lost."""
         before = after = self.count(_FOR_GOOD_S)
         memory = KernelMemory.read(self.host)
         outcomes: list[Outcome] = []
@@ -293,7 +293,7 @@ class Applier:
         return Report(plan, before, after, tuple(outcomes), left, self.stop.is_set(), freed)
 
     def count(self, still_s: float = _SETTLE_LOOK_S) -> int | None:
-        """Zombies now, once they have not become fewer for so long."""
+        """The number of zombies, once it has stopped falling for the given time."""
         least = now = take_census(self.host).dying
         fell = began = time.monotonic()
         while now is not None and least is not None and time.monotonic() - began < _SETTLE_AT_MOST_S:
@@ -318,7 +318,7 @@ class Applier:
         status, why, cpu = Status.DONE, "", 0.0
         batches = ACTIONS[step.action](step, bench)
         try:
-            # Left early or not, what it changed for a while is undone at the end.
+            # Even if the loop ends early, closing undoes the temporary changes.
             with closing(batches):
                 for done in batches:
                     cpu += done.cpu_seconds
@@ -337,9 +337,9 @@ class Applier:
         return Outcome(step, status, count, self._left(count, held), seconds, cpu, core, why)
 
     def _left(self, before: int | None, held: int | None) -> int | None:
-        """Zombies for good after a step, when there were so many before it and they were held by so many pages. On v1
-        each is held by a page at least, so what is there beyond the pages, and was not before, goes as soon as the
-        kernel gets to it."""
+        """The number of zombies that remain after a step, given their number and the number of held pages before it. On
+        v1 each one is held by at least one page, so any zombies in excess of the pages that were not in excess before
+        will be freed as soon as the kernel gets to them."""
         began = time.monotonic()
         while True:
             now = self.count(_FOR_GOOD_S)
@@ -351,14 +351,14 @@ class Applier:
                 return now
 
     def _pages(self) -> int | None:
-        """Pages that are charged to removed cgroups; None on v2, where files keep them without any."""
+        """Pages charged to removed cgroups; None on v2, where files hold them even without pages."""
         parents = self.watch.residuals()
         if any(parent.version == 2 for parent in parents):
             return None
         return sum(parent.bytes for parent in parents) // PAGE
 
     def _refusal(self, step: Step, limits: Limits) -> tuple[Status, str] | None:
-        """Why a step is not taken; None when it is."""
+        """Why a step is not taken; None if it is."""
         if self.stop.is_set():
             return Status.INTERRUPTED, "a stop was requested before it began"
         if limits.only and step.id not in limits.only and step.id != CLEAN_UP:
@@ -384,7 +384,7 @@ FREE_ZOMBIES = "free-zombies"
 
 
 def free_zombies_step(plan: Plan, scope: Scope) -> Step | None:
-    """Make one step of the automatic steps of a plan against zombies; None where it has none."""
+    """Combine the automatic steps of a plan against zombies into one step; None if there are none."""
     parts = tuple(step for step in plan.steps if step.automatic)
     if not parts:
         return None
@@ -410,8 +410,8 @@ def free_zombies_step(plan: Plan, scope: Scope) -> Step | None:
 
 @dataclass(frozen=True, slots=True)
 class FreeZombies:
-    """The action of that step: plans again when its turn comes, as what leaked zombies was stopped meanwhile, and what
-    memory and disks can spare changes."""
+    """The action of the combined step. It plans again when its turn comes: leaking services have been stopped
+    meanwhile, and what memory and disks can spare has changed."""
 
     host: Host
     stop: Stop
@@ -451,7 +451,7 @@ def _summary_of(report: Report) -> str:
 
 
 def details_of(report: Report) -> dict[str, Any]:
-    """The figures of a report, as a fix keeps them."""
+    """The figures of a report, in the form that a fix stores."""
     return {
         "before": report.before,
         "after": report.after,

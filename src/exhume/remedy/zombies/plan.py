@@ -1,5 +1,5 @@
-"""The plan against zombies: steps that fit what holds them, least harm first; what frees few of them comes last.
-Values in, steps out.
+"""Plans against zombies: steps that fit what holds them, least harm first; steps that free only a few come last. Pure
+functions of the situation.
 
 Costs are CPU seconds of one core, predicted from measurements on Linux 6.18 for the worst case, where nothing can be
 reclaimed and the kernel walks every zombie again and again.
@@ -16,11 +16,11 @@ from exhume.model.text import size as format_size
 from exhume.model.zombies import PAGE, ParentResidual, PinKind, PinnedFile
 from exhume.remedy.zombies.situation import Situation, reclaim_file
 
-# A core that is held in the kernel for this long is a spike: enough for a network queue to be missed.
+# Holding a core in the kernel for this long is a spike: enough for a network queue to be missed.
 SPIKE_S = 1.0
 GIB = 1 << 30
 
-# Zombies below the cgroup that is reclaimed -> seconds.
+# Measured seconds of a reclaim, by the number of zombies below the cgroup.
 _RECLAIM = ((0, 0.0), (5_000, 1.65), (20_000, 5.2), (68_000, 18.4))
 _DROP_CACHES_S_PER_GIB = 0.25
 _SWAP_OUT_S_PER_GIB = 1.5
@@ -29,7 +29,8 @@ _FADVISE_S_PER_FILE = 50e-6
 
 
 def reclaim_seconds(zombies: int) -> float:
-    """Reclaim on a parent of so many zombies: between the measured points on a line, beyond the last on its slope."""
+    """Predict reclaim on a parent with this many zombies, interpolated linearly and extrapolated beyond the last
+    point."""
     counts = [count for count, _ in _RECLAIM]
     upper = min(max(1, bisect_left(counts, zombies)), len(_RECLAIM) - 1)
     (low_count, low), (high_count, high) = _RECLAIM[upper - 1], _RECLAIM[upper]
@@ -58,17 +59,17 @@ def is_spike(seconds: float) -> bool:
 
 SWAPFILE = "zombies.swap"
 CLEAN_UP = "clean-up"
-# Drops caches although no page is seen that it would free.
+# Drops caches although no page was found that this would free.
 DROP_UNSEEN = "drop-caches-unseen"
 DROP_CACHES = "/proc/sys/vm/drop_caches"
 MIB = 1 << 20
-# Memory that stays free when a swap is taken off.
+# Memory that must stay free when a swap area is turned off.
 SPARE_MEMORY = 256 * MIB
 SWAPFILE_LEAST = 16 * MIB
 
 
 def fadvise_step(situation: Situation) -> Step | None:
-    """Only the named files lose their cached pages; everything else stays warm."""
+    """Drop the cached pages of the named files only; everything else stays cached."""
     files = _pins(situation, PinKind.FILE)
     if not files:
         return None
@@ -94,7 +95,7 @@ def fadvise_step(situation: Situation) -> Step | None:
 
 
 def reclaim_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
-    """Reclaim below the parents. It can let go of pages that a live process has mapped, which nothing else can."""
+    """Reclaim below the parents. Nothing else can free pages that a live process has mapped."""
     able = [parent for parent in parents if _reclaimable(parent) and reclaim_file(parent)]
     if not able:
         return None
@@ -121,7 +122,7 @@ def reclaim_step(situation: Situation, parents: Sequence[ParentResidual]) -> Ste
 
 
 def reclaim_inodes_step(situation: Situation) -> Step | None:
-    """Where v2 counts zombies that no page is charged to: files in memory that they wrote last keep them."""
+    """Reclaim inodes, if v2 counts zombies without charged pages: cached inodes that they last wrote hold them."""
     able = [parent for parent in situation.residuals if parent.dying and parent.version == 2 and reclaim_file(parent)]
     if not able:
         return None
@@ -144,7 +145,7 @@ def reclaim_inodes_step(situation: Situation) -> Step | None:
 
 
 def drop_caches_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
-    """The whole node's page cache: the one thing that reaches filesystem metadata for certain."""
+    """Drop the whole node's page cache: the only step that certainly reaches filesystem metadata."""
     if sum(_droppable(parent) for parent in parents) < PAGE:
         return None
     metadata = sum(parent.metadata_bytes for parent in parents) or _pages(_pins(situation, PinKind.METADATA))
@@ -178,7 +179,7 @@ def _drop_caches(situation: Situation, action: str, why: str, frees_at_most: int
 
 
 def swap_through_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
-    """tmpfs has no disk behind it: its pages go out to a swapfile, and come back charged to the living parent."""
+    """Swap tmpfs pages, which have no disk behind them, out to a swapfile and back, charged to the live parent."""
     able = [parent for parent in parents if _swappable(parent) >= PAGE and reclaim_file(parent)]
     free = [parent for parent in able if parent.path not in situation.unswappable]
     if not able:
@@ -219,7 +220,7 @@ def swap_through_step(situation: Situation, parents: Sequence[ParentResidual]) -
 
 
 def copy_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
-    """The root of v1 can't be reclaimed: a copy of the file is charged to the process that copies."""
+    """Copy files, since the root of v1 can't be reclaimed: a copy is charged to the process that makes it."""
     if not any(_swappable(parent) >= PAGE and reclaim_file(parent) is None for parent in parents):
         return None
     files = _pins(situation, PinKind.SHMEM)
@@ -244,7 +245,7 @@ def copy_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step |
 
 
 def swapoff_step(situation: Situation, parents: Sequence[ParentResidual]) -> Step | None:
-    """Swapped pages hold a zombie until they come back to memory, charged to the process that brings them."""
+    """Read swapped pages back into memory, charged to the process that does so; until then they hold a zombie."""
     held = sum(parent.swap_bytes for parent in parents)
     used = [swap for swap in situation.swaps if swap.used]
     if not held or not used:
@@ -279,7 +280,7 @@ def swapoff_step(situation: Situation, parents: Sequence[ParentResidual]) -> Ste
 
 
 def holders_step(situation: Situation, *, mapped_too: bool) -> Step | None:
-    """Locked pages can only be let go by their process; nor can mapped ones where reclaim doesn't reach."""
+    """End the holders: only the process can release locked pages, or mapped ones that reclaim doesn't reach."""
     files = _pins(situation, PinKind.MLOCKED) + (_pins(situation, PinKind.MAPPED) if mapped_too else [])
     holders = {holder.pid: holder for file in files for holder in file.holders}
     locked = sum(parent.unevictable_bytes for parent in situation.residuals)
@@ -335,13 +336,13 @@ def _pages(files: Iterable[PinnedFile]) -> int:
 
 
 def _reclaimable(parent: ParentResidual) -> bool:
-    """Whether a parent has cached data that reclaim is the mildest way to free: not where all of it is metadata, which
-    dropping caches frees for certain, or locked."""
+    """Whether a parent has cached data for which reclaim is the mildest step: not if all of it is locked, or metadata,
+    which dropping caches certainly frees."""
     return _maybe_cached(parent) - parent.metadata_bytes - _locked(parent) >= PAGE
 
 
 def _maybe_cached(parent: ParentResidual) -> int:
-    """Cached files, and pages of unknown kind: those are cached files more often than not."""
+    """Cached files, and pages of unknown kind, which usually are cached files."""
     return parent.file_bytes + parent.unclassified_bytes
 
 
@@ -359,7 +360,7 @@ def _swappable(parent: ParentResidual) -> int:
 
 
 def swapfile_size(size: int) -> int:
-    """A quarter more than has to fit, in whole mebibytes."""
+    """The required size plus a quarter, in whole mebibytes."""
     return max(SWAPFILE_LEAST, -(-(size + size // 4) // MIB) * MIB + MIB)
 
 
@@ -375,7 +376,7 @@ def _swap_obstacle(situation: Situation, file_size: int) -> str:
 
 
 def _zombies_below(situation: Situation, parent: ParentResidual) -> int:
-    """How many a reclaim would walk over, at worst."""
+    """How many zombies a reclaim would walk, at worst."""
     if parent.dying is not None:
         return parent.dying
     pages = parent.bytes // PAGE
@@ -385,14 +386,14 @@ def _zombies_below(situation: Situation, parent: ParentResidual) -> int:
 def _at_most_below(
     situation: Situation, parents: Sequence[ParentResidual], held: Callable[[ParentResidual], int]
 ) -> int:
-    """The same for pages of one kind below some parents, each of which has no more zombies than v2 counts there."""
+    """How many zombies pages of one kind hold below some parents, each of which has at most what v2 counts there."""
     pages = [(-(-held(parent) // PAGE), parent.dying) for parent in parents]
     freed = sum(number if dying is None else min(number, dying) for number, dying in pages)
     return freed if situation.census.dying is None else min(freed, situation.census.dying)
 
 
 def _at_most(situation: Situation, size: int) -> int:
-    """Every zombie is held by at least a page, so so many bytes hold at most so many."""
+    """How many zombies this many bytes hold at most: each one is held by at least one page."""
     pages = -(-size // PAGE)
     return pages if situation.census.dying is None else min(pages, situation.census.dying)
 
@@ -409,7 +410,7 @@ TARGET = "zombies"
 
 
 def make_plan(situation: Situation) -> Plan:
-    """What to do, in the order of least harm. Without steps there is nothing to do; the summary says why."""
+    """Plan what to do, ordered by least harm. Without steps there is nothing to do; the summary says why."""
     dying = situation.census.dying
     parents = [parent for parent in situation.residuals if parent.bytes >= PAGE]
     cleaning = [clean_up_step(situation)] if situation.leftovers else []
@@ -436,14 +437,14 @@ def _fitting(situation: Situation, parents: Sequence[ParentResidual]) -> list[St
     ]
     shares = _shares(situation, parents)
     found = [step for step in planned if step is not None]
-    # What frees hardly any of them comes after what frees most, however mild it is: it would cost much for nothing.
+    # Steps that free hardly any come after those that free most, however mild they are: they cost much for little.
     found.sort(key=lambda step: step.automatic and _likely_part(step, shares) < _FEW)
     if not any(step.automatic or step.targets for step in found):
         found.append(reboot_step("nothing that can be done from here lets go of these pages"))
     return found
 
 
-# Which pages a step lets go of.
+# The kinds of pages that a step frees.
 _FREED_BY = {
     "fadvise": (PinKind.FILE,),
     "reclaim": (PinKind.FILE, PinKind.MAPPED),
@@ -451,8 +452,8 @@ _FREED_BY = {
     "swap-through": (PinKind.SHMEM, PinKind.ANON),
     "swapoff": (PinKind.SWAP,),
 }
-# Part of all zombies below which a step frees few; and of the held pages that the files which were found have to be
-# for their number to say what holds how many.
+# A step frees few if it frees less than this part of all zombies; and the part of the held pages that the files found
+# must account for, so that their number says what holds how many.
 _FEW, _MOST_FOUND = 0.1, 0.5
 
 
@@ -461,14 +462,14 @@ def _likely_part(step: Step, shares: Mapping[PinKind, float]) -> float:
 
 
 def _shares(situation: Situation, parents: Sequence[ParentResidual]) -> dict[PinKind, float]:
-    """Which part of the zombies each kind of page likely holds: by the number of files that were found, as each pins
-    one or more, where most were; else by pages."""
+    """The part of the zombies that each kind of page probably holds: by the number of files found, as each pins at
+    least one, if most were found; otherwise by pages."""
     files = situation.pins.files
     found = sum(file.bytes for file in files if file.kind is not PinKind.SWAP)
     held: dict[PinKind, float] = {}
     if situation.pins.expected_bytes and found >= _MOST_FOUND * situation.pins.expected_bytes:
         for file in files:
-            # A block device is one file, and each of its pages may hold another zombie.
+            # A block device is a single file, and each of its pages may hold a different zombie.
             held[file.kind] = held.get(file.kind, 0.0) + (file.pages if file.kind is PinKind.METADATA else 1)
     else:
         held[PinKind.FILE] = sum(max(0, _maybe_cached(parent) - parent.metadata_bytes) for parent in parents) / PAGE
@@ -480,7 +481,7 @@ def _shares(situation: Situation, parents: Sequence[ParentResidual]) -> dict[Pin
 
 
 def _nothing_holds_them(situation: Situation, dying: int | None) -> tuple[str, list[Step]]:
-    """No page is seen to be charged to a removed cgroup."""
+    """The summary and steps if no page is charged to a removed cgroup."""
     where = f" below {situation.below}" if situation.below else ""
     if dying is None:
         return f"No page is seen charged to removed cgroups{where}, and zombies can't be counted here.", []

@@ -1,5 +1,5 @@
-"""The situation that a plan against zombies is made from: census, what is charged below which parents, what pins it,
-and what the node can spare."""
+"""The situation on which a plan against zombies is based: the census, what is charged below which parents, what pins
+it, and what the node can spare."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ from exhume.procfs.mountinfo import read_mounts
 
 @dataclass(frozen=True, slots=True)
 class WorkPlace:
-    """Where a temporary swapfile would go: the room there, and why it can't hold one (empty when it can)."""
+    """The place for a temporary swapfile: the free space, and why it can't hold one (empty if it can)."""
 
     path: Path
     free: int
@@ -32,8 +32,8 @@ class WorkPlace:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which zombies a step is about: those `below` a cgroup; directories to `search` first for files that pin them, and
-    the ids of the `only` parts that may be taken (empty: all)."""
+    """The zombies that a step covers: those `below` a cgroup; directories to `search` first for files that pin them,
+    and the ids of the `only` parts that may be taken (empty: all)."""
 
     below: Path | None = None
     search: tuple[Path, ...] = ()
@@ -41,13 +41,13 @@ class Scope:
 
     @property
     def params(self) -> tuple[tuple[str, str], ...]:
-        """As a step keeps it."""
+        """The form that a step stores."""
         below = [("below", str(self.below))] if self.below is not None else []
         return (*below, *(("search", str(path)) for path in self.search), *(("only", name) for name in self.only))
 
     @classmethod
     def from_params(cls, params: Iterable[tuple[str, str]]) -> "Scope":
-        """Read what `params` made."""
+        """Read the output of `params`."""
         known = list(params)
         below = [Path(value) for name, value in known if name == "below"]
         search = tuple(Path(value) for name, value in known if name == "search")
@@ -56,10 +56,9 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Everything at one moment. `fell` is how many fewer zombies a second count saw while nothing was done, `after_s`
-    seconds later; `leftovers` are what an earlier run made and could not remove;
-    `unswappable` are parents whose limits keep everything below them out of swap; `has_pods`: the node runs pods of
-    Kubernetes."""
+    """The state of a node at one moment. `fell` is how many fewer zombies a second count found while nothing was done,
+    `after_s` seconds later; `leftovers` are what an earlier run created and could not remove; `unswappable` are parents
+    whose limits keep everything below them out of swap; `has_pods`: the node runs Kubernetes pods."""
 
     census: Census
     residuals: tuple[ParentResidual, ...]
@@ -78,7 +77,7 @@ class Situation:
 
 
 def reclaim_file(parent: ParentResidual) -> Path | None:
-    """The file that makes the kernel reclaim below a cgroup. The root of v1 has one, but it refuses."""
+    """The file that triggers reclaim below a cgroup. The root of v1 has one, but it refuses writes."""
     if parent.version == 2:
         return Path(parent.path) / "memory.reclaim"
     return None if is_root(parent) else Path(parent.path) / "memory.force_empty"
@@ -90,11 +89,11 @@ def is_root(parent: ParentResidual) -> bool:
 
 Progress = Callable[[float], None]
 PIN_SECONDS = 8.0
-# A second count this much later shows whether it falls by itself.
+# A second count after this time shows whether the number falls by itself.
 _WAIT_S = 0.5
-# The kernel's statistics of what is charged may be this late.
+# The kernel's memory statistics may lag by this much.
 _STATISTICS_LATE_S = 2.2
-# File systems that a swapfile can't lie on.
+# File systems that can't hold a swapfile.
 _NO_SWAPFILES = frozenset(
     {"tmpfs", "devtmpfs", "ramfs", "overlay", "nfs", "nfs4", "cifs", "9p", "virtiofs", "zfs", "fuse"}
 )
@@ -102,8 +101,8 @@ _NO_SWAPFILES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Looks at one node, or with `below` at what is below one cgroup of it. `roots` are directories that likely hold
-    the files that pin."""
+    """Observes one node, or with `below` only what is below one of its cgroups. `roots` are directories that probably
+    hold the files that pin."""
 
     host: Host
     place: Path
@@ -112,11 +111,11 @@ class Watch:
     pin_seconds: float = PIN_SECONDS
 
     def residuals(self) -> list[ParentResidual]:
-        """Parents that have something charged to removed children."""
+        """Parents with memory charged to removed children."""
         return [parent for parent in find_residuals(self.host).parents if self._inside(parent)]
 
     def situation(self, progress: Progress | None = None) -> Situation:
-        """Everything that a plan is made from."""
+        """Collect everything that a plan is based on."""
         census = take_census(self.host)
         began = time.monotonic()
         report = find_residuals(self.host)
@@ -154,26 +153,26 @@ class Watch:
 
 
 def _is_partly_metadata(parent: ParentResidual) -> bool:
-    """Whether some cached pages are metadata and some are not; the latter may have gone before they were searched for,
-    where the kernel reclaims by itself."""
+    """Whether some cached pages are metadata and some are not; if the kernel reclaims by itself, the latter may be gone
+    before they are searched for."""
     return 0 < parent.metadata_bytes < parent.file_bytes
 
 
 def _lower(parents: Sequence[ParentResidual], later: Sequence[ParentResidual]) -> list[ParentResidual]:
-    """Of parents, what two looks at them agree on: the one that found less."""
+    """For each parent found by both passes, the residual with fewer bytes."""
     again = {parent.path: parent for parent in later}
     return [min(parent, again[parent.path], key=lambda each: each.bytes) for parent in parents if parent.path in again]
 
 
 def memory_root(host: Host) -> Path | None:
-    """The root of the hierarchy with memory cgroups: a cgroup that stays."""
+    """The root of the hierarchy with memory cgroups: a cgroup that always exists."""
     layout = hierarchies(host)
     hierarchy = find_v1(layout, "memory") or find_v2(layout)
     return hierarchy.path if hierarchy else None
 
 
 def _has_pods(host: Host) -> bool:
-    """Whether there are the cgroups that kubelet makes its pods in, by either of its cgroup drivers."""
+    """Whether kubelet's pod cgroups exist, with either of its cgroup drivers."""
     root = memory_root(host)
     return root is not None and any((root / name).is_dir() for name in ("kubepods", "kubepods.slice"))
 
@@ -189,11 +188,11 @@ def find_cgroup(host: Host, path: Path) -> Path:
 
 
 def work_place(host: Host, place: Path) -> WorkPlace:
-    """What there is for a swapfile at a place (or where it would be made)."""
+    """Examine a place for a swapfile, or its nearest existing parent if it would have to be created."""
     existing = next(path for path in (place, *place.parents) if path.exists())
     real = existing.resolve()
     mounts = [mount for mount in read_mounts(host.proc / "self/mountinfo") if real.is_relative_to(mount.point)]
-    # Of mounts over each other, the last one is seen.
+    # Of mounts on top of each other, the last one is visible.
     kind = max(enumerate(mounts), key=lambda each: (len(each[1].point), each[0]))[1].kind if mounts else ""
     why_not = ""
     if kind in _NO_SWAPFILES or kind.startswith("fuse."):
@@ -204,6 +203,6 @@ def work_place(host: Host, place: Path) -> WorkPlace:
 
 
 def _swap_is_barred(parent: ParentResidual) -> bool:
-    """Whether a limit at a cgroup of v2 or above it leaves no swap."""
+    """Whether a limit on a v2 cgroup or above it forbids swap."""
     path = Path(parent.path)
     return any((ProcFile(up / "memory.swap.max").read_or_none() or b"").strip() == b"0" for up in (path, *path.parents))
