@@ -1,1 +1,1 @@
-"""Services that should not run: stopping them, and keeping them from being started, so that it can be undone."""
+"""Stop services that should not run, and keep them from being started, in a way that can be undone."""

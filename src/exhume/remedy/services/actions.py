@@ -1,6 +1,6 @@
-"""What a fix does to services: look first, do, undo. Each can be repeated, also after a crash, without harm.
+"""The actions of a fix on services: look, do, undo. Each is idempotent, also after a crash.
 
-What `look` saw is all that `undo` goes by, and it is on the disk before `do` begins.
+`undo` relies only on what `look` found, which is on disk before `do` begins.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,40 +24,40 @@ STOP_CONTAINER, RESTART_POLICY = "stop-container", "restart-policy"
 CPU_WEIGHT = "cpu-weight"
 STOPPING_UNIT_ACTIONS = (STOP_UNITS, HOLD_UNITS, MASK_UNITS)
 UNIT_ACTIONS, CONTAINER_ACTIONS = (*STOPPING_UNIT_ACTIONS, CPU_WEIGHT), (STOP_CONTAINER, RESTART_POLICY)
-#: The parameter of a step that sets a weight.
+#: The name of the step parameter that sets a weight.
 WEIGHT = "weight"
-# Results of a job of systemd that mean success.
+# systemd job results that mean success.
 _DONE = ("done", "skipped")
 _CONTAINER_GRACE_S = 30
-# Relations by which stopping one unit stops another, as a fingerprint names them.
+# Fingerprint keys of the relations through which stopping one unit stops another.
 _TAKEN_ALONG = ("required_by", "requisite_of", "bound_by", "consists_of", "propagates_stop_to")
 _MOST_DEPENDENTS = 500
-# systemd kills what is late; a slow node needs a while for that, too.
+# systemd kills a unit whose stop times out; on a slow node that takes a while, too.
 _MARGIN_S = 30.0
-# DefaultTimeoutStopSec=, where a unit's own is not known.
+# DefaultTimeoutStopSec=, for units whose own timeout is unknown.
 _USUAL_S = 90.0
-# After a signal, a stop that is about to be over is still waited for.
+# After a signal, wait this long for a stop that is about to complete.
 _GRACE_S = 5.0
 
 Before = Mapping[str, Any]
 
 
 class Action(Protocol):
-    """One kind of step."""
+    """One kind of step that a fix can take."""
 
     def look(self, step: Step) -> dict[str, Any]:
-        """What is there before it."""
+        """Return the state found before the step."""
 
     def do(self, step: Step, before: Before) -> StepResult:
-        """Take the step. Raises Left where it is not for exhume to take, else ExhumeError."""
+        """Take the step. Raises Left if exhume must not take it, and ExhumeError on failure."""
 
     def undo(self, step: Step, before: Before) -> str:
-        """Put back what was there. Raises Kept where that would harm, else ExhumeError."""
+        """Restore the previous state. Raises Kept if that would do harm, and ExhumeError on failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait for a unit that has no limit of its own, a callback each second, and what may end the wait."""
+    """How long to wait for a unit without a stop timeout, a callback every second, and what may end the wait early."""
 
     longest_s: float = 600.0
     notify: Callable[[str, float, float], None] = lambda name, waited, limit: None
@@ -65,9 +65,9 @@ class Patience:
 
 
 def stop_unit(control: SystemdControl, name: str, patience: Patience, along: Iterable[str] = ()) -> str:
-    """The result of the job; units that are stopped `along` have their time, too. One that ended badly just then was
-    stopped by order, and is no failed unit of the node. Raises ActionFailed where it does not stop in time: the order
-    stands, and systemd goes on with it."""
+    """Stop a unit and return the job result; units that are stopped `along` with it get their timeouts as well. If the
+    stop leaves the unit in the failed state, that is reset, since it was stopped on request. Raises ActionFailed if it
+    does not stop in time: the job stays queued, and systemd continues with it."""
     ran = control.unit_state(name)["active"] in RUNS
     own = [control.unit_state(each).get("stop_within", "") for each in (name, *along)]
     if "infinity" in own:
@@ -96,7 +96,7 @@ def stop_unit(control: SystemdControl, name: str, patience: Patience, along: Ite
 
 
 def service_actions(controls: Controls, files: OwnFiles, patience: Patience | None = None) -> dict[str, Action]:
-    """The actions by the names that steps have for them."""
+    """The actions, by the names that steps use for them."""
     patience = patience or Patience()
     return {
         STOP_UNITS: StopUnits(controls, files, patience),
@@ -109,7 +109,7 @@ def service_actions(controls: Controls, files: OwnFiles, patience: Patience | No
 
 
 def stopped_along(control: SystemdControl, units: Iterable[str]) -> dict[str, str]:
-    """The units that run and would be stopped with these, with their state, nearest first."""
+    """The running units that would be stopped with these, with their state, nearest first."""
     found: dict[str, str] = {}
     pending = list(units)
     known = set(pending)
@@ -132,7 +132,7 @@ class _UnitAction:
     patience: Patience
 
     def _stop_again(self, units: Iterable[str]) -> StepResult:
-        """Stop what was started between its stop and now; from now on nothing can start it."""
+        """Stop units that were started again since their stop; from now on nothing can start them."""
         control = self.controls.systemd()
         again = [name for name in units if control.unit_state(name)["active"] in RUNS]
         for name in again:
@@ -140,7 +140,7 @@ class _UnitAction:
         return StepResult(f"{', '.join(again)} had been started again meanwhile, and was stopped" if again else "")
 
     def _take_back(self, removals: Iterable[Callable[[], object]]) -> str:
-        """Remove exhume's files, all that can be, and reload systemd. Those that were changed since stay."""
+        """Remove as many of exhume's files as possible, and reload systemd. Files changed since are kept."""
         kept = []
         for remove in removals:
             try:
@@ -154,7 +154,7 @@ class _UnitAction:
 
 
 class StopUnits(_UnitAction):
-    """Stop units in their order: what triggers one goes before it."""
+    """Stop units in order: a unit that triggers another is stopped before it."""
 
     def look(self, step: Step) -> dict[str, Any]:
         control = self.controls.systemd()
@@ -187,7 +187,7 @@ class StopUnits(_UnitAction):
 
 
 class HoldUnits(_UnitAction):
-    """Keep units from being started, by a drop-in for each."""
+    """Keep units from being started, by one drop-in each."""
 
     def look(self, step: Step) -> dict[str, Any]:
         for name in step.targets:
@@ -214,7 +214,7 @@ class HoldUnits(_UnitAction):
 
 
 class MaskUnits(_UnitAction):
-    """The same by a link to nowhere, where a name leaves no room for a drop-in."""
+    """Keep units from being started by masking them, if their name is too long for a drop-in."""
 
     def look(self, step: Step) -> dict[str, Any]:
         for name in step.targets:
@@ -234,7 +234,7 @@ class MaskUnits(_UnitAction):
 
 @dataclass(frozen=True, slots=True)
 class LowerCpuWeight:
-    """Let units give way to others on busy cores, until the next boot."""
+    """Lower the CPU weight of units on busy cores, until the next boot."""
 
     controls: Controls
 
@@ -268,7 +268,7 @@ class LowerCpuWeight:
 
 
 def _weight(step: Step) -> int:
-    """Raises ActionFailed where a step names no weight that systemd takes."""
+    """The weight of a step. Raises ActionFailed if it is not one that systemd accepts."""
     text = dict(step.params).get(WEIGHT, "")
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_CPU_WEIGHT:
         raise ActionFailed(f"{text!r} is not a CPU weight; make a new plan")
@@ -280,7 +280,7 @@ class _ContainerAction:
     controls: Controls
 
     def _container(self, step: Step) -> tuple[DockerControl, str]:
-        """The engine and the id that a step's one target, MANAGER:ID, names."""
+        """The engine and the container id that a step's single target, MANAGER:ID, refers to."""
         (target,) = step.targets
         manager, _, container = target.partition(":")
         return self.controls.engine(Manager(manager)), check_container_id(container)
@@ -306,7 +306,7 @@ class StopContainer(_ContainerAction):
             return "the container was removed since, so it was not started again"
         if not engine.runs(container):
             engine.start(container)
-        # Fixes of 0.1.0 lack it.
+        # Fixes recorded by 0.1.0 lack this key.
         if before.get("paused", False) and not engine.is_paused(container):
             engine.pause(container)
             return "it is paused again, but was restarted: what it had in memory is lost"
@@ -314,7 +314,7 @@ class StopContainer(_ContainerAction):
 
 
 class ChangePolicy(_ContainerAction):
-    """Keep a container from being started again, by its restart policy."""
+    """Keep a container from being restarted, by its restart policy."""
 
     def look(self, step: Step) -> dict[str, Any]:
         engine, container = self._container(step)
@@ -329,7 +329,7 @@ class ChangePolicy(_ContainerAction):
             except ExhumeError as error:
                 if not step.targets[0].startswith(f"{Manager.PODMAN.value}:"):
                     raise
-                # Podman has no daemon that starts it again before the next boot.
+                # Podman has no daemon that would restart it before the next boot.
                 raise Left(
                     f"{error}; it stays down until something, such as podman-restart.service, starts it"
                 ) from None
@@ -351,7 +351,7 @@ class ChangePolicy(_ContainerAction):
 
 
 def _texts(step: Step) -> dict[str, str]:
-    """The drop-in of each unit. Raises ActionFailed where a step names other files than ours."""
+    """The drop-in text for each unit. Raises ActionFailed if a step names files other than exhume's."""
     wanted = {name: drop_in_of(name) for name in step.targets}
     named = dict(step.files)
     if set(named) != set(wanted.values()):
@@ -360,13 +360,13 @@ def _texts(step: Step) -> dict[str, str]:
 
 
 def _start(control: SystemdControl, name: str, was: str) -> str:
-    """Start what ran before; what there is to say of it. Whether it runs well is not judged."""
+    """Start what ran before; returns a remark, if any. Whether it then runs well is not judged."""
     try:
         result = control.start(name)
     except BusSilent:
         if was != "deactivating":
             raise
-        # The order stands: it takes the place of the one to stop.
+        # The start job is queued and replaces the stop job.
         return f"{name} is still on its way down; systemd starts it as soon as it is"
     return "" if result in _DONE else f"{name} was started again, and that ended with {result}"
 

@@ -21,7 +21,7 @@ MACHINE_ID = "/etc/machine-id"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node, reached. `machine` is its machine id, which stays over reboots; empty where it has none."""
+    """A node and its service managers. `machine` is its machine id, which survives reboots; empty if it has none."""
 
     root: NodeRoot
     controls: Controls
@@ -33,7 +33,7 @@ class Node:
 
 @contextmanager
 def open_node(path: Path) -> Iterator[Node]:
-    """Reach the node whose root directory is at `path`. Raises ExhumeError where that is no directory."""
+    """Open the node whose root directory is at `path`. Raises ExhumeError if that is not a directory."""
     if not path.is_dir():
         raise ExhumeError(f"{path} is no directory; --root names where the node's root directory is seen from here")
     root = NodeRoot(path.absolute())
@@ -58,7 +58,7 @@ def open_node(path: Path) -> Iterator[Node]:
 
 
 def read_line(root: NodeRoot, name: str) -> str:
-    """The one line that a file of the node holds; nothing where it can't be read."""
+    """Read a one-line file of the node; empty if it can't be read."""
     try:
         return root.file(name).read_text(errors="replace").strip()
     except OSError:

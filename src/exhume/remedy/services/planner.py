@@ -1,5 +1,5 @@
-"""The plan for services that should not run: what is done to each, in order, what is refused, and the state that it was
-made from."""
+"""Plans for services that should not run: the steps for each, in order, what is refused, and the state on which the
+plan was based."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ from exhume.remedy.services.steps import (
     weight_step,
 )
 
-# What a shortened id has to have at least.
+# The minimum length of a shortened container id.
 _SHORT_ID = 12
 
 
 def unneeded(audit: Audit) -> tuple[list[Selection], list[NotIncluded]]:
-    """What is done about when nothing is named, the worst first: services that are in trouble and that nothing on the
-    node needs, by more than that they never worked. The others have to be named, and are listed with the reason."""
+    """What to act on if no target is named, the worst first: troubled services that nothing on the node needs, for
+    more reasons than that they never worked. The others have to be named, and are listed with the reason."""
     useless = [each for each in audit.services if each.troubled and each.need.needed is Needed.NO]
     taken = [Selection(each.service, each) for each in useless if each.surely_useless]
     return taken, [NotIncluded(each.service.key, each.need.why) for each in useless if not each.surely_useless]
@@ -45,7 +45,7 @@ def manager_of(target: str) -> Manager | None:
 
 
 def check_target(target: str, controls: Controls) -> None:
-    """Raises ExhumeError where nothing of that name can be meant, or its manager can't be reached."""
+    """Raise ExhumeError if the target can't exist under that name, or its manager is unreachable."""
     manager = manager_of(target)
     if manager is None:
         _unit_named(target)
@@ -55,18 +55,18 @@ def check_target(target: str, controls: Controls) -> None:
 
 
 def _unit_named(target: str) -> str:
-    """The unit that a target names; a service where it names no kind. Raises UsageError."""
+    """The unit name of a target; without a unit type it is a service. Raises UsageError."""
     has_kind = is_unit_name(target) or kind_of(target) in STOPPABLE
     return check_unit_name(target if has_kind else f"{target}.service")
 
 
 def choose(target: str, judged: Sequence[Judged], controls: Controls) -> Selection:
-    """The service that a target means, with what is known of it. Raises UsageError where there is none."""
+    """Find the service that a target refers to, with what is known about it. Raises UsageError if there is none."""
     manager = manager_of(target)
     if manager is None:
         name = _unit_named(target)
         state = controls.systemd().unit_state(name)
-        # An alias stands for the unit behind it.
+        # Resolve an alias to the real unit.
         name = state.get("id") or name
         units = (each for each in judged if each.service.manager is Manager.SYSTEMD and each.service.id == name)
         known = next(units, None)
@@ -87,8 +87,8 @@ def choose(target: str, judged: Sequence[Judged], controls: Controls) -> Selecti
 
 
 def fingerprints(steps: Iterable[Step], controls: Controls) -> dict[str, dict[str, str]]:
-    """One for each unit and container that these steps change; none for what is gone. Raises ExhumeError where a
-    manager does not answer."""
+    """Fingerprint each unit and container that these steps change, except those that no longer exist. Raises
+    ExhumeError if a manager does not answer."""
     found: dict[str, dict[str, str]] = {}
     targets = {target: step.action for step in steps for target in step.targets}
     for target, action in targets.items():
@@ -104,15 +104,15 @@ def fingerprints(steps: Iterable[Step], controls: Controls) -> dict[str, dict[st
     return found
 
 
-# Where units are that were made at run time, and go when they end.
+# Where systemd keeps transient units, which are removed when they end.
 _TRANSIENT = "/run/systemd/transient/"
 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Makes steps for services of a node. `fix` and `when` mark the files that would be written; `containers` are those
-    of the node, some of which go down with the unit that keeps them. With a `cpu_weight` services are not stopped, but
-    give way to others."""
+    """Makes steps for services of a node. `fix` and `when` mark the files to be written; `containers` are those of the
+    node, some of which go down with the unit that runs them. With a `cpu_weight`, services are not stopped, but get a
+    lower share of the CPU."""
 
     controls: Controls
     files: OwnFiles
@@ -124,7 +124,7 @@ class Planner:
     cpu_weight: int | None = None
 
     def steps(self, chosen: Sequence[Selection]) -> tuple[list[Step], list[str]]:
-        """The steps for all of them, and why some are refused."""
+        """The steps for all selected services, and why some are refused."""
         steps: list[Step] = []
         refused: list[str] = []
         for each in chosen:
@@ -195,7 +195,7 @@ class Planner:
         return ([], why) if held is None else ([*stops, held], "")
 
     def _protected(self, control: SystemdControl, name: str, command: str | None = None) -> str:
-        """Why a unit is not stopped, by all that is known of it now."""
+        """Why a unit must not be stopped, according to its current state."""
         return unit_refusal_now(name, control.unit_state(name), self.around, command)
 
 

@@ -1,7 +1,7 @@
-"""What is not stopped, and why: what the node, or the person at it, can't be without.
+"""Refusals: services that are never stopped, because the node or the person working on it depends on them.
 
-By name where the name is the rule, and by what the kernel shows: this process and its ancestors, the way this SSH
-session came in, and runtimes with live containers.
+Some are recognised by name, others by what the kernel shows: this process and its ancestors, the connection of this SSH
+session, and runtimes with live containers.
 """
 
 import os
@@ -26,7 +26,7 @@ from exhume.remedy.services.node import Node
 _SHIM = "containerd-shim"
 _LISTENS = "0A"
 _MOST_ANCESTORS = 64
-# Where people come in, whatever the program is called that lets them.
+# The usual port for logins, whichever program listens on it.
 SSH_PORT = 22
 _INIT_SCOPE = "/init.scope"
 _GONE = " (deleted)"
@@ -34,10 +34,10 @@ _GONE = " (deleted)"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Processes and cgroups, as the node numbers and names them. `ours` is this process with its ancestors; `way_in`
-    are the cgroups of what listens where our SSH session came in, `shims` those with a live containerd-shim, `doors`
-    those of what listens where SSH usually does; `programs` are cgroups with the programs that run in them, `inside`
-    those with programs in process namespaces of their own, as containers have."""
+    """Processes and cgroups, with the node's own pids and paths. `ours` is this process with its ancestors; `way_in`
+    are the cgroups of what listens on the port of our SSH session, `shims` those with a live containerd-shim, `doors`
+    those of what listens on the usual SSH port; `programs` are cgroups with the programs that run in them, `inside`
+    those with programs in pid namespaces of their own, as in containers."""
 
     ours: Set[int] = frozenset()
     our_cgroups: Set[str] = frozenset()
@@ -50,14 +50,14 @@ class Surroundings:
 
 
 def look_around(host: Host) -> Surroundings:
-    """Read a node's /proc; nothing of this process where it is no process of that node."""
+    """Read a node's /proc; nothing about this process if it does not run on that node."""
     proc = host.proc
     ours = list(_ancestors(proc))
     port = next((found for pid in ours if (found := _ssh_port(proc / str(pid))) is not None), None)
     listening = _listening(proc / "net", port) if port is not None else set()
-    # The node's own sockets, whichever namespace we look from.
+    # The sockets of the node's own network namespace, whichever namespace we run in.
     usual = _listening(proc / "1/net", SSH_PORT)
-    # The prefix of systemd's own paths where it runs in a container, and /proc has the whole path.
+    # The prefix of systemd's own paths if it runs in a container while /proc shows the whole path.
     first = (path.removesuffix(_INIT_SCOPE) for path in sorted(_cgroups(proc / "1", "")) if path.endswith(_INIT_SCOPE))
     above, space = next(first, ""), _link(proc / "1/ns/pid")
     way_in: set[str] = set()
@@ -74,7 +74,7 @@ def look_around(host: Host) -> Surroundings:
         way_in |= cgroups if held & listening else set()
         doors |= cgroups if held & usual else set()
         where = programs if _link(process / "ns/pid") == space else inside
-        # What it runs, by its file and by what it calls itself: a script has only the latter.
+        # Both the executable's name and the comm: a script only has the latter.
         names = {_link(process / "exe").removesuffix(_GONE).rpartition("/")[2], comm} - {""}
         where |= set(product(cgroups, names))
     our_cgroups = set().union(*(_cgroups(proc / str(pid), above) for pid in ours if pid != 1))
@@ -82,14 +82,14 @@ def look_around(host: Host) -> Surroundings:
 
 
 def is_within(cgroup: str, whole: str | None) -> bool:
-    """Whether a cgroup is another one, or below it. Everything is below the root, which means nothing."""
+    """Whether a cgroup is `whole` or below it. Being below the root is meaningless, since everything is."""
     return bool(whole) and whole != "/" and (cgroup == whole or cgroup.startswith(f"{whole}/"))
 
 
 def _ancestors(proc: Path) -> Iterator[int]:
-    """This process and those that it came from, by their numbers in the node's own list."""
+    """The pids of this process and its ancestors, in the node's pid namespace."""
     try:
-        # The kernel answers with our number in that list, or not at all where we are not in it.
+        # procfs returns our pid in the namespace of that mount, or fails if we are not in it.
         pid = int((proc / "self").readlink().name)
     except (OSError, ValueError):
         return
@@ -101,7 +101,7 @@ def _ancestors(proc: Path) -> Iterator[int]:
 
 
 def _ssh_port(process: Path) -> int | None:
-    """The port that the process's SSH session came in by. sudo hides it from us, but not from those above us."""
+    """The port of the process's SSH session. sudo hides it from our environment, but not from our ancestors'."""
     for each in _read(process / "environ").split(b"\0"):
         name, _, value = each.partition(b"=")
         fields = value.split()
@@ -111,7 +111,7 @@ def _ssh_port(process: Path) -> int | None:
 
 
 def _listening(net: Path, port: int) -> set[str]:
-    """Sockets that listen at a port, as links of descriptors name them."""
+    """Sockets that listen on a port, in the form of /proc/PID/fd links."""
     found = set()
     for name in ("tcp", "tcp6"):
         for line in _read(net / name).decode(errors="replace").splitlines()[1:]:
@@ -122,8 +122,8 @@ def _listening(net: Path, port: int) -> set[str]:
 
 
 def _held(process: Path, sockets: set[str]) -> set[str]:
-    """Those of some sockets that a process has open."""
-    # init holds the sockets of all that it activates.
+    """The given sockets that a process has open."""
+    # PID 1 holds the sockets of all socket-activated units.
     if process.name == "1":
         return set()
     try:
@@ -153,7 +153,7 @@ def _read(path: Path) -> bytes:
 
 _WAY_IN, _NETWORK, _SYSTEM = "the way into this node", "the network", "a part of the system itself"
 _RUNTIME, _KUBELET, _STORAGE = "the container runtime", "the kubelet", "storage that others stand on"
-# Names of units without what comes after the dot (* stands for anything), by what they are.
+# Unit names without their suffix (* matches anything), by the unit's purpose.
 _UNITS = {
     _WAY_IN: "ssh sshd ssh@* sshd@* sshd-* dropbear dropbear@* tailscaled teleport wg-quick@* openvpn openvpn@* "
     "openvpn-client@* openvpn-server@* strongswan strongswan-* ipsec",
@@ -186,13 +186,13 @@ _PROGRAMS = {
     _KUBELET: ("kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "rke2", "k0s"),
 }
 _PROGRAM = {program: what for what, programs in _PROGRAMS.items() for program in programs}
-# Programs that only start another one, which is recognised by its directory, or by the argument before it.
+# Programs that only start another one, which is recognised by its directory, or by the preceding argument.
 _LAUNCHING = (
     "sh bash dash ash zsh ksh busybox env nice ionice chrt taskset setsid setpriv numactl stdbuf timeout flock tini "
     "dumb-init catatonit runuser su sudo systemd-cat chroot nsenter unshare ip"
 )
 _LAUNCHERS = frozenset(_LAUNCHING.split())
-# Whatever a unit starts is a copy of systemd for a moment.
+# Between fork and exec, everything that systemd starts is a copy of systemd.
 _BEGINS_ALL = frozenset({"systemd", "init"})
 _PLACES = frozenset({"bin", "sbin", "libexec", "systemd"})
 _GIVES_WAY = frozenset({"exec", "-c"})
@@ -202,8 +202,8 @@ _APART = re.compile(r"[\s;&|()\"'`$={}]+")
 def refusal(
     service: Service, around: Surroundings, agent: Agent | None = None, names: Iterable[str] = (), listens: str = ""
 ) -> str:
-    """Why a service is not stopped, whatever is requested, in a sentence; empty where it may be. `names` are all that a
-    unit goes by, `listens` says where a socket does."""
+    """Why a service is never stopped, in a sentence; empty if it may be. `names` are all names of a unit, `listens` the
+    addresses of a socket."""
     if service.manager is Manager.SYSTEMD:
         if not is_unit_name(service.id):
             return f"{service.id!r} is no name that systemd would take"
@@ -223,7 +223,7 @@ def refusal(
 
 
 def unit_as_it_stands(name: str, state: Mapping[str, str], command: str | None = None) -> Service:
-    """A unit by its state, as far as refusals need it."""
+    """Build a service from a unit's state, as far as refusals need it."""
     pid = int(state["pid"]) if state.get("pid", "").isdigit() else 0
     return Service(
         Manager.SYSTEMD,
@@ -237,13 +237,13 @@ def unit_as_it_stands(name: str, state: Mapping[str, str], command: str | None =
 
 
 def unit_refusal_now(name: str, state: Mapping[str, str], around: Surroundings, command: str | None = None) -> str:
-    """Why a unit is not stopped, by all that is known of it now."""
+    """Why a unit must not be stopped, according to its current state."""
     service = unit_as_it_stands(name, state, command)
     return refusal(service, around, None, state.get("names", "").split(), state.get("listens", ""))
 
 
 def unit_refusal(name: str) -> str:
-    """The same by the name of a unit alone."""
+    """Why a unit must not be stopped, according to its name alone."""
     if kind_of(name) not in STOPPABLE:
         return f"{name} is a {kind_of(name)}, which others stand on; exhume stops services, sockets, timers and paths"
     stem = name.rpartition(".")[0]
@@ -252,7 +252,7 @@ def unit_refusal(name: str) -> str:
 
 
 def required_refusal(name: str, along: Mapping[str, str], *, forced: bool) -> str:
-    """Why a unit that others require isn't stopped: one of those is protected, or it is not `forced`."""
+    """Why a unit that others require isn't stopped: one of those is protected, or the stop is not `forced`."""
     for each in along:
         if kind_of(each) in STOPPABLE and (why := unit_refusal(each)):
             return f"{each} requires {name} and would be stopped with it, and {why}"
@@ -288,11 +288,11 @@ def _by_evidence(service: Service, around: Surroundings) -> str:
 
 
 def _way_in_by_container(service: Service, around: Surroundings) -> str:
-    """Why a container is not stopped: people may come to the node through it, by the node's network or a port of its
-    own."""
+    """Why a container must not be stopped: logins to the node may go through it, over the node's network or a published
+    port."""
 
     def has(cgroup: str) -> bool:
-        """Cgroups of containers have the container's id in their path, wherever they are looked at from."""
+        """Whether it is the container's cgroup: its path contains the container id, in every cgroup namespace."""
         return is_within(cgroup, service.cgroup) or (is_container_id(service.id) and service.id in cgroup)
 
     if around.ssh_port is not None and around.ssh_port in service.published:
@@ -311,7 +311,7 @@ def _way_in_by_container(service: Service, around: Surroundings) -> str:
 
 
 def _entry_programs(command: str | None) -> Iterator[str]:
-    """The program of a container, and what the script starts that comes first in most images: it stands next."""
+    """The programs of a container: its entrypoint, and the next argument, which entrypoint scripts usually start."""
     yield from _command_programs(command)
     args = _APART.split(command or "")
     yield from args[1:2]
@@ -319,8 +319,8 @@ def _entry_programs(command: str | None) -> Iterator[str]:
 
 
 def _command_programs(command: str | None) -> Iterator[str]:
-    """The program of a command line, and what it starts where it does no more than that; systemd's marks before it
-    don't belong to it."""
+    """The program of a command line, and the program it starts if it is only a launcher. systemd's prefix characters
+    are stripped."""
     first, _, rest = (command or "").strip().partition(" ")
     program = first.lstrip("-@:+!|").rpartition("/")[2]
     yield program
@@ -328,14 +328,14 @@ def _command_programs(command: str | None) -> Iterator[str]:
         args = _APART.split(rest)
         for before, arg in zip(("", *args), args, strict=False):
             place, slash, name = arg.rpartition("/")
-            # Not every argument of that name is a program: `rm -r /var/lib/containerd`.
+            # An argument with that name need not be a program: `rm -r /var/lib/containerd`.
             if place.rpartition("/")[2] in _PLACES if slash else before in _GIVES_WAY:
                 yield name
 
 
 def refusals_now(steps: Sequence[Step], node: Node, *, forced: bool) -> list[str]:
-    """Why some services of a plan are not to be stopped from here and now. What the plan said would be stopped along
-    was agreed to with the plan."""
+    """Why some services of a plan must not be stopped by this process now. Units that the plan listed as stopped along
+    were accepted with the plan."""
     around = look_around(node.root.host)
     said: list[str] = []
     for step in steps:
@@ -351,14 +351,14 @@ def refusals_now(steps: Sequence[Step], node: Node, *, forced: bool) -> list[str
 
 
 def _container_refusal(target: str, around: Surroundings, node: Node) -> str:
-    """Why a container, MANAGER:ID, is not to be stopped; empty where it may be."""
+    """Why a container, MANAGER:ID, must not be stopped; empty if it may be."""
     manager, _, number = target.partition(":")
-    # Cgroups of containers have its id in their path.
+    # The path of a container's cgroup contains its id.
     if any(number in cgroup for cgroup in around.our_cgroups):
         return f"this very process runs in {target}"
     try:
         ports = node.controls.engine(Manager(manager)).published(number)
     except ExhumeError:
-        # It is gone, or its engine is silent: stopping it will report that.
+        # It is gone, or its engine does not respond: the stop will report that.
         ports = ()
     return refusal(Service(Manager(manager), number, number, published=ports), around)

@@ -1,5 +1,5 @@
-"""The steps that stop a unit or a container and keep it from being started again, or lower its CPU weight, and what
-they should change."""
+"""Steps that stop a unit or a container and keep it from being restarted, or lower its CPU weight, with the effects
+expected of them."""
 
 import re
 import shlex
@@ -39,13 +39,13 @@ from exhume.remedy.services.actions import (
     WEIGHT,
 )
 
-# Fewer starts show no rhythm.
+# Fewer starts than this show no pattern.
 _FEW_STARTS = 2
-# cpu.shares of a cgroup that was given none (kernel/sched/sched.h, ROOT_TASK_GROUP_LOAD): a weight of 100.
+# The default cpu.shares of a cgroup (kernel/sched/sched.h, ROOT_TASK_GROUP_LOAD), equal to a weight of 100.
 _DEFAULT_SHARES = 1024
-# Nothing that is stopped or gives way may make these worse.
+# Measures that must not get worse when a service is stopped or gets a lower weight.
 _WATCHED = (Measure.BUSIEST_CORE, Measure.KERNEL_CORE, Measure.THROTTLING, Measure.RECLAIM, Measure.NIC_TIMEOUTS)
-# What a finding is about has to become better when its cause goes.
+# The measures that must improve when a finding's cause is removed.
 _BY_CAUSE = {
     "zombie-memcgs": (Measure.ZOMBIE_GROWTH, Measure.KERNEL_CORE),
     "cgroup-excess": (Measure.KERNEL_CORE,),
@@ -62,7 +62,7 @@ _BY_CAUSE = {
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A service that is to be stopped, with what the audit says of it (None: nothing), and the cause that led to it."""
+    """A service to be stopped, with the audit's verdict on it (None: there is none), and the cause that led to it."""
 
     service: Service
     judged: Judged | None = None
@@ -74,7 +74,7 @@ class Selection:
 
     @property
     def why(self) -> str:
-        """Why it is to be stopped."""
+        """Why the service is to be stopped."""
         said = list(self.judged.explained) if self.judged is not None else []
         if self.judged is not None and self.needed is Needed.NO:
             said.append(self.judged.need.why)
@@ -94,7 +94,7 @@ class Selection:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """What should change when it is stopped."""
+        """The effects expected from stopping the service."""
         service, history = self.service, self.service.history
         falls = [Effect(measure, "fall") for measure in _BY_CAUSE.get(self.cause, ())]
         if service.costs is not None and service.costs.cgroups_leaked:
@@ -104,14 +104,14 @@ class Selection:
         loops = self.judged is not None and not {Trait.CRASH_LOOP, Trait.FLAPPING}.isdisjoint(self.judged.traits)
         again = loops or service.restarts or (history is not None and history.restarts_per_hour)
         if not again and history is not None:
-            # A timer, a path or another unit starts it again and again; systemd does not count that as restarts.
+            # A timer, a path or another unit starts it repeatedly; systemd does not count that as restarts.
             driven = bool(service.wants.triggered_by or service.wants.restarted_by)
             again = driven and min(history.starts, history.failures) > _FEW_STARTS
         stops = [Effect(Measure.RESTARTS, "stop", service.key)] if again else []
         return (*stops, *dict.fromkeys(falls), *watched)
 
     def step(self, verb: str, **fields: Any) -> Step:
-        """A step for it, with what all of them have in common."""
+        """Build a step for the service, with the fields that all of its steps share."""
         usual = {"why": self.why, "risk": self.risk, "harm": self.harm, "effects": self.effects}
         return Step(id=f"{verb}:{self.service.key}", **{**usual, **fields})
 
@@ -122,8 +122,8 @@ _MARK = re.compile(r"# Made by exhume fix, (\S+), at ")
 
 @dataclass(frozen=True, slots=True)
 class UnitCase:
-    """A unit, all that has to be stopped for it (what triggers it comes first), what would be stopped along, who wants
-    it, and which of its files changed since systemd read them."""
+    """A unit, all units that have to be stopped for it (those that trigger it come first), the units that would be
+    stopped along, who wants it, and which of its files changed since systemd read them."""
 
     chosen: Selection
     units: tuple[str, ...]
@@ -135,7 +135,7 @@ class UnitCase:
 
     @property
     def news(self) -> str:
-        """What a reload brings besides exhume's file; empty where all was read."""
+        """What a reload changes in addition to exhume's file; empty if systemd has read all files."""
         if not self.unread:
             return ""
         return (
@@ -144,12 +144,12 @@ class UnitCase:
         )
 
     def step(self, verb: str, action: str, units: tuple[str, ...], **fields: Any) -> Step:
-        """A step for some of its units."""
+        """Build a step for some of its units."""
         return self.chosen.step(verb, action=action, targets=units, dependents=self.along, **fields)
 
 
 def stop_step(case: UnitCase, running: tuple[str, ...], *, for_good: bool) -> Step:
-    """Stop what runs of it, gracefully. A unit that was made at run time goes when it is stopped, `for_good`."""
+    """Stop its running units gracefully. `for_good`: a transient unit, which is removed when it stops."""
     along = f", and with it {listed(case.along)}" if case.along else ""
     return case.step(
         "stop",
@@ -167,7 +167,7 @@ def stop_step(case: UnitCase, running: tuple[str, ...], *, for_good: bool) -> St
 
 
 def hold_step(case: UnitCase, files: OwnFiles, undone_by: Iterable[str]) -> tuple[Step | None, str]:
-    """Keep it from being started; or why that can't be. `undone_by` are files that would make our drop-in useless."""
+    """Keep the unit from being started; or why that can't be done. `undone_by` are files that override our drop-in."""
     for path in undone_by:
         return _mask_step(case, files, f"{path} takes all conditions away, so a drop-in would not hold it")
     if not all(map(has_room_for_drop_in, case.units)):
@@ -204,7 +204,7 @@ def hold_step(case: UnitCase, files: OwnFiles, undone_by: Iterable[str]) -> tupl
 
 
 def _mask_step(case: UnitCase, files: OwnFiles, reason: str) -> tuple[Step | None, str]:
-    """Where a drop-in is of no use."""
+    """Mask the unit if a drop-in has no effect."""
     for unit in case.units:
         if why := files.mask_obstacle(unit):
             return None, f"{unit} can't be held back: {reason}, and {why}, so no mask fits"
@@ -225,7 +225,7 @@ def _mask_step(case: UnitCase, files: OwnFiles, reason: str) -> tuple[Step | Non
 
 
 def weight_step(chosen: Selection, now: int | None, weight: int) -> tuple[list[Step], str]:
-    """Lower the CPU weight of a unit from what it is now (None: not set); or why that can't be."""
+    """Lower the CPU weight of a unit from its current one (None: not set); or why that can't be done."""
     name, shares = chosen.service.id, DEFAULT_CPU_WEIGHT if now is None else now
     if weight >= shares:
         return [], f"{name} has a CPU weight of {shares}; only a weight below that makes it give way"
@@ -243,15 +243,15 @@ def weight_step(chosen: Selection, now: int | None, weight: int) -> tuple[list[S
         "idle cores it uses as before",
         undo="the weight is put back",
         undo_commands=(f"{typed}{'' if now is None else now}",),
-        # A weight shares a full core out in another way, and leaves it full: no measure of the node has to fall.
+        # A weight distributes a full core differently, but leaves it full: no measure of the node has to fall.
         effects=tuple(Effect(measure, "stay") for measure in _WATCHED),
     )
     return [step], ""
 
 
 def container_weight_step(chosen: Selection, weight: int) -> Step:
-    """For a person: Docker takes shares of 0, which a container has that was never given any, for "unchanged"
-    (container/container_unix.go of moby, UpdateContainer), so that exhume could not undo it."""
+    """Lower a container's CPU shares, by hand: Docker interprets shares of 0, the value of a container that was never
+    given any, as "unchanged" (container/container_unix.go of moby, UpdateContainer), so exhume could not undo it."""
     service = chosen.service
     shares = max(2, weight * _DEFAULT_SHARES // DEFAULT_CPU_WEIGHT)
     orchestrated = service.manager is Manager.CRI or service.pod is not None
@@ -270,14 +270,14 @@ def container_weight_step(chosen: Selection, weight: int) -> Step:
     )
 
 
-# Prefix of an owner that is a unit of systemd.
+# Prefix of an owner that is a systemd unit.
 _BY_UNIT = "unit "
-# Orchestrators that make a new container in the place of one that is stopped.
+# Orchestrators that create a new container to replace one that is stopped.
 _BY_SWARM, _BY_ECS = "swarm service ", "ECS task "
 
 
 def container_steps(chosen: Selection, controls: Controls) -> tuple[list[Step], str]:
-    """The steps; or why there are none."""
+    """The steps for a container; or why there are none."""
     service = chosen.service
     if service.manager is Manager.CRI or service.pod is not None:
         return [_by_a_person(chosen)], ""
@@ -332,13 +332,13 @@ def container_steps(chosen: Selection, controls: Controls) -> tuple[list[Step], 
 
 
 def unit_that_keeps(service: Service) -> str | None:
-    """The unit that starts a container; None where none is known to."""
-    # What may come behind the name is how the unit does it.
+    """The unit that starts a container; None if none is known."""
+    # The name may be followed by how the unit does it, in parentheses.
     return service.owner.removeprefix(_BY_UNIT).partition(" (")[0] if service.owner.startswith(_BY_UNIT) else None
 
 
 def _by_its_orchestrator(chosen: Selection) -> Step:
-    """What a swarm or ECS ordered comes back as another container when this one is stopped."""
+    """For containers of a swarm or ECS, which replace a stopped container by a new one."""
     service = chosen.service
     if service.owner.startswith(_BY_SWARM):
         name = shlex.quote(service.owner.removeprefix(_BY_SWARM))
@@ -355,7 +355,7 @@ def _by_its_orchestrator(chosen: Selection) -> Step:
 
 
 def _by_a_person(chosen: Selection) -> Step:
-    """What a kubelet looks after is started again by it, whatever is done to the container."""
+    """For containers of a kubelet, which restarts them whatever is done to the container itself."""
     service = chosen.service
     undo_commands: tuple[str, ...] = ()
     reversible = True
