@@ -22,7 +22,7 @@ _ASK_EVERY_S = 1.0
 _REALIZED_S = 2.0
 _TAKEN_S = 10.0
 _NEVER_US = 2**64 - 1
-#: The weight of a unit that does not set one (src/shared/cgroup-setup.h of systemd, CGROUP_WEIGHT_DEFAULT).
+#: The weight of a unit that does not set one (CGROUP_WEIGHT_DEFAULT of systemd).
 DEFAULT_CPU_WEIGHT = 100
 #: The greatest weight that systemd accepts (CGROUP_WEIGHT_MAX).
 MAX_CPU_WEIGHT = 10_000
@@ -133,7 +133,7 @@ class SystemdControl:
         systemd creates it shortly after replying (src/core/cgroup.c, manager_dispatch_cgroup_realize_queue)."""
         cgroup = self.unit_state(name)["cgroup"].lstrip("/")
         mounts = self._root.host.sys / "fs/cgroup"
-        # The paths where systemd mounts them (src/shared/mount-setup.c, mount_table): v2 alone, or v1 and hybrid.
+        # The paths where systemd mounts them (mount_table of its mount-setup.c): v2 alone, or v1 and hybrid.
         files = (mounts / cgroup / "cpu.weight", mounts / "cpu" / cgroup / "cpu.shares")
         deadline = time.monotonic() + _REALIZED_S
         while not (found := bool(cgroup) and any(file.exists() for file in files)) and time.monotonic() < deadline:

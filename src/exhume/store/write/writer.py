@@ -232,7 +232,7 @@ class LiveTable:
 
 
 # All rows of a segment share one offset between wall and monotonic time. When the clocks have drifted apart by more
-# than this, the next segment begins. Slewing (at most 30 ms a minute by the kernel itself) stays below it.
+# than this, the next segment begins. Only steps move them apart: NTP slews both alike (kernel/time/timekeeping.c).
 CLOCK_STEP_NS = 250 * MILLIS
 
 # A live segment is not cut for the size limit until it is at least this large.
