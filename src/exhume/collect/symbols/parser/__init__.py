@@ -1,1 +1,1 @@
-"""What runs in the parser process: reads files of watched processes, confined, and returns tables."""
+"""Code that runs in the parser process: confined, it reads files of watched processes and returns tables."""

@@ -1,7 +1,7 @@
-"""Takes everything from this process that parsing does not need: privileges, files, network, other processes.
+"""Drop everything that parsing does not need: privileges, files, network, access to other processes.
 
-Standard library only. Each step may be refused by the kernel or a container runtime; what could not be done is
-returned, and the recorder reports it.
+Standard library only. The kernel or a container runtime may refuse any step; refused steps are returned, and the
+recorder reports them.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _CLEAR_ALL = 38, 47, 4
 _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
 _MAX_CAPABILITY = 63
-# What parsing may take beyond what the interpreter and numpy have: the largest table needs 110 MB.
+# Memory for parsing beyond what the interpreter and numpy use: the largest table needs 110 MB.
 _MAX_GROWTH = 256 << 20
 _MAX_FILES = 64
 
-# What an interpreter that computes, reads open files and talks over an open socket calls: x86_64 and aarch64
-# (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h; None: not there).
+# System calls of an interpreter that computes, reads open files and talks over an open socket: x86_64 and aarch64
+# (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h; None: not available).
 _ALLOWED: dict[str, tuple[int, int | None]] = {
     "read": (0, 63),
     "write": (1, 64),
@@ -75,10 +75,10 @@ _NUMBER_AT, _ARCHITECTURE_AT, _THIRD_ARGUMENT_AT = 0, 4, 32
 
 
 def confine() -> list[str]:
-    """Confine this process for good; returns the steps that were refused. Everything it imports must be loaded."""
+    """Confine this process for good; returns the steps that were refused. All imports must be loaded before."""
     refused: list[str] = []
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:  # noqa: PTH123
-        score.write("1000")  # its memory is the first to go
+        score.write("1000")  # the OOM killer's first choice
     size = int(open("/proc/self/statm", "rb").read().split()[0]) * resource.getpagesize()  # noqa: PTH123, SIM115
     libc = ctypes.CDLL(None, use_errno=True)
     if os.geteuid() == 0:
@@ -104,7 +104,7 @@ def confine() -> list[str]:
     ):
         resource.setrlimit(limit, (most, most))
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    # After the change of user, which takes it back (kernel/cred.c, commit_creds).
+    # After the change of user, which clears it (kernel/cred.c, commit_creds).
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         refused.append("no_new_privs")

@@ -1,4 +1,4 @@
-"""Function names as programmers wrote them: C++ through the C++ runtime, Rust by its own rules."""
+"""Demangle function names: C++ through the C++ runtime, Rust by its own rules."""
 
 import ctypes
 import re
@@ -6,8 +6,8 @@ from functools import cache
 
 from exhume.collect.symbols.parser.rust_v0 import demangle_v0
 
-# Longer names are left as they are. So are C++ names with many references to their own parts: each may double
-# the length of the result, and a name that was made for it would fill the memory.
+# Longer names are left as they are. So are C++ names with many substitutions: each may double the length of the result,
+# and a name crafted for that would fill the memory.
 _MAX_MANGLED = 1024
 _MAX_REFERENCES = 32
 _MAX_READABLE = 4096
@@ -25,9 +25,9 @@ def is_mangled(name: bytes) -> bool:
 
 
 def demangle(name: str) -> str:
-    """The readable form of a symbol; the symbol itself where it is not mangled or can't be read."""
+    """The readable form of a symbol; the symbol itself when it is not mangled or is malformed."""
     if "@" in name and not name.startswith("@"):
-        name = name.partition("@")[0]  # the version that a library gave the symbol
+        name = name.partition("@")[0]  # without the symbol version
     if len(name) > _MAX_MANGLED:
         return name
     if name.startswith("_R"):
@@ -38,7 +38,7 @@ def demangle(name: str) -> str:
 
 
 def _rust_legacy(name: str) -> str | None:
-    """Rust's older scheme: it borrows C++'s shape, with a hash at the end."""
+    """Demangle Rust's legacy scheme, which has the form of a C++ name with a hash at the end."""
     match = _RUST_LEGACY.match(name)
     if match is None:
         return None
@@ -52,7 +52,7 @@ def _rust_legacy(name: str) -> str | None:
         part, rest = rest[digits.end() : digits.end() + length], rest[digits.end() + length :]
         if len(part) != length or not length:
             return None
-        # An identifier can't begin with an escape, so one that does has an underscore in front.
+        # An identifier cannot begin with an escape, so one that would has an underscore in front.
         parts.append(_RUST_ESCAPE.sub(_unescape, part[1:] if part.startswith("_$") else part))
     return "::".join(parts)
 
@@ -66,7 +66,7 @@ def _unescape(match: "re.Match[str]") -> str:
 
 
 class _CxxRuntime:
-    """The C++ runtime's demangler; does nothing where there is no such library."""
+    """The C++ runtime's demangler; does nothing without that library."""
 
     def __init__(self) -> None:
         self._demangle = None

@@ -1,8 +1,8 @@
-"""ELF files: the functions of a program or library, and where in the file its code lies.
+"""ELF files: the functions of a program or library, and the location of its code in the file.
 
-Read piece by piece with `read(offset, size)` and numpy, never mapped: a mapped file that is truncated under
-the reader would kill it, and mapped pages would count as its memory. Anyone may write such a file: every count in it
-is bounded, and every loop over what it says counts against the budget of the file.
+Read piece by piece with `read(offset, size)` and numpy, never mapped: truncating a mapped file would kill the reader,
+and mapped pages would count as its memory. Anyone may write such a file: every count in it is bounded, and every loop
+over its content is charged to the budget of the file.
 """
 
 import lzma
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from exhume.collect.symbols.parser.open_file import MALFORMED, NOT_ELF, OVER_BUDGET, FileBudget, FileRefused, Read
 from exhume.collect.symbols.parser.table import U64, UNSIZED_REACH, RawSymbols
 
-_CHUNK = 32768  # symbols read at a time
+_CHUNK = 32768  # symbols per read
 MAX_SYMBOLS = 700_000
 # A linker writes a few dozen sections, and one to four segments of code.
 _MAX_HEADERS = 4096  # of sections, or of segments
@@ -39,7 +39,7 @@ _STT_NOTYPE, _STT_FUNC, _STT_IFUNC = 0, 2, 10
 _STB_LOCAL, _STB_GLOBAL, _STB_WEAK = 0, 1, 2
 _NT_GNU_BUILD_ID = 3
 _EM_ARM, _EM_AARCH64, _EM_RISCV = 40, 183, 243
-# These mark code and data with local symbols named $x, $d, ...; they name nothing.
+# These machines mark code and data with local symbols ($x, $d, ...) that name nothing.
 _MACHINES_WITH_MAPPING_SYMBOLS = (_EM_ARM, _EM_AARCH64, _EM_RISCV)
 
 _PROGRAM_HEADER = {
@@ -65,7 +65,7 @@ _RELOCATION.names = ("address", "kind", "symbol", "addend")
 
 
 class NotElf(FileRefused):
-    """Not an ELF file, or none of a kind that this reader knows."""
+    """Not an ELF file, or not a kind that this reader supports."""
 
     def __init__(self) -> None:
         super().__init__(NOT_ELF)
@@ -82,7 +82,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A named stretch of the file, and the address it is loaded at."""
+    """A named stretch of the file, and the address that it is loaded at."""
 
     address: int
     offset: int
@@ -91,17 +91,17 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class StringTable:
-    """Where the names of a symbol table lie in its file."""
+    """The location of a symbol table's names in its file."""
 
     offset: int
     size: int
 
 
 class ElfFile:
-    """The headers of an ELF file; symbols and notes are read when asked for."""
+    """The headers of an ELF file; symbols and notes are read on demand."""
 
     def __init__(self, read: Read, budget: FileBudget | None = None) -> None:
-        """`read` counts against the budget by itself where it has to (`FileBudget.reading`)."""
+        """`read` charges the budget itself where it has to (`FileBudget.reading`)."""
         self._read = read
         self._budget = budget or FileBudget()
         ident = read(0, 64)
@@ -124,7 +124,7 @@ class ElfFile:
             return ()
         headers = self._headers(_PROGRAM_HEADER[self._class], offset, entry, count)
         code = headers[(headers["type"] == _PT_LOAD) & (headers["flags"] & _PF_X != 0)]
-        # Each lookup walks them, and sums of their fields have to fit in 64 bits.
+        # Each lookup walks them, and sums of their fields must fit in 64 bits.
         if len(code) > _MAX_CODE_SEGMENTS:
             raise FileRefused(OVER_BUDGET, f"{len(code)} segments of code")
         if np.any(code["offset"] > np.uint64(_FAR)) or np.any(code["filesz"] > np.uint64(_FAR)):
@@ -135,7 +135,7 @@ class ElfFile:
         dtype = _SECTION_HEADER[self._class]
         if not offset:
             return np.empty(0, dtype)
-        if not count:  # more sections than the header can count: the first section holds the number
+        if not count:  # too many sections for the header field: the first section holds the number
             count = int(self._headers(dtype, offset, entry, 1)["size"][0])
         return self._headers(dtype, offset, entry, count)
 
@@ -164,12 +164,12 @@ class ElfFile:
         return None
 
     def section(self, name: bytes) -> bytes:
-        """The content of a small section; empty when it is not there."""
+        """The content of a small section; empty when it is missing."""
         index = self._named(name)
         return self._small_section(index) if index is not None else b""
 
     def place(self, name: bytes) -> Section | None:
-        """Where a section lies; None when it is not there or has no content."""
+        """The location of a section; None when it is missing or has no content."""
         index = self._named(name)
         if index is None or self._sections[index]["type"] == _SHT_NOBITS:
             return None
@@ -177,12 +177,12 @@ class ElfFile:
         return Section(int(header["addr"]), int(header["offset"]), int(header["size"]))
 
     def pointer(self, section: Section, at: int) -> int:
-        """A pointer inside a section, as the loader completes it (before it adds where the file is loaded)."""
+        """A pointer inside a section after relocation, before the load address is added."""
         content = self._read(section.offset + at, 8 if self._class == _CLASS_64 else 4)
         return int.from_bytes(content, "little") or self._relocation(section.address + at)
 
     def _relocation(self, address: int) -> int:
-        """What the loader puts at an address: position-independent files often hold zeros there. 0 for nothing."""
+        """The relocated value at an address: position-independent files often hold zeros there. 0 for none."""
         if self._class != _CLASS_64:
             return 0  # 32-bit files hold the value itself
         for header in self._sections[self._sections["type"] == _SHT_RELA]:
@@ -199,7 +199,7 @@ class ElfFile:
         return 0
 
     def build_id(self) -> bytes:
-        """The identity that the linker gave this program; empty when it has none."""
+        """The build ID that the linker gave this program; empty when it has none."""
         seen = 0
         for index in np.nonzero(self._sections["type"] == _SHT_NOTE)[0]:
             self._budget.count()
@@ -217,11 +217,12 @@ class ElfFile:
         return b""
 
     def debug_link(self) -> bytes:
-        """The name of the file that holds the symbols of this stripped one; empty when there is none."""
+        """The name of the file with the symbols of this stripped file; empty for none."""
         return self.section(b".gnu_debuglink").partition(b"\0")[0]
 
     def mini_debug(self) -> bytes:
-        """The symbol table that some distributions pack inside a stripped file, unpacked: an ELF file itself."""
+        """The compressed symbol table (mini debug info) that some distributions embed in a stripped file, unpacked: an
+        ELF file itself."""
         packed = self.section(b".gnu_debugdata")
         if not packed:
             return b""
@@ -238,7 +239,7 @@ class ElfFile:
                 if size > _MAX_UNPACKED:
                     raise FileRefused(OVER_BUDGET, f"packed symbols of more than {_MAX_UNPACKED >> 20} MiB")
                 if not piece and unpacker.needs_input:
-                    break  # cut short: what there is may do
+                    break  # truncated: use what there is
         except lzma.LZMAError:
             return b""
         return b"".join(pieces)
@@ -248,7 +249,7 @@ class ElfFile:
         return bool((self._sections["type"] == _SHT_SYMTAB).any())
 
     def functions(self) -> tuple[RawSymbols, StringTable]:
-        """The functions in the full symbol table, or in the dynamic one of a stripped or a giant file."""
+        """The functions in the full symbol table, or in the dynamic one for a stripped or huge file."""
         for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
             found = self._functions_in(kind)
             if found is not None:
@@ -259,7 +260,7 @@ class ElfFile:
         return self._functions_in(_SHT_DYNSYM) or (RawSymbols.none(), StringTable(0, 0))
 
     def strings(self, table: StringTable) -> bytes:
-        """The names of a symbol table, all of them."""
+        """All names of a symbol table."""
         if table.size > _MAX_STRINGS:
             raise FileRefused(OVER_BUDGET, f"names of {table.size} bytes")
         return self._read(table.offset, table.size)
@@ -289,8 +290,8 @@ class ElfFile:
         return RawSymbols.concatenate(parts), StringTable(int(strings["offset"]), int(strings["size"]))
 
     def _code_symbols(self, symbols: npt.NDArray[np.void], *, complete: bool) -> RawSymbols:
-        """The symbols that name code. In a dynamic table, which leaves most functions out, nothing can be said
-        about how far an unsized symbol reaches, so those are left out too."""
+        """The symbols that name code. A dynamic table omits most functions, so the extent of an unsized symbol is
+        unknown there, and unsized symbols are left out too."""
         info, section = symbols["info"], np.minimum(symbols["section"], len(self._sections))
         in_code = np.append(self._sections["flags"] & _SHF_EXECINSTR != 0, False)
         in_code[0] = False
@@ -311,25 +312,25 @@ class ElfFile:
         return RawSymbols(start, size, room, rank, symbols["name"][which].astype(np.uint32))
 
 
-# By the type and binding of a symbol: whether it may name code, and which of two names of one address is the better.
+# By type and binding of a symbol: whether it may name code, and which of two names at one address is better.
 _KIND, _BINDING = np.arange(256) & 15, np.arange(256) >> 4
 _NAMES_CODE = (_KIND == _STT_FUNC) | (_KIND == _STT_IFUNC) | (_KIND == _STT_NOTYPE)
 _NAMES_GLOBAL_CODE = _NAMES_CODE & ((_KIND != _STT_NOTYPE) | (_BINDING != _STB_LOCAL))
 _RANKS = ((_KIND != _STT_NOTYPE) * 4 + (_BINDING != _STB_WEAK) * 2 + (_BINDING == _STB_GLOBAL)).astype(np.uint8)
 
-# The version, and how numbers are written: the place of .eh_frame, the count, and the pairs (four bytes each,
-# signed, counted from the header). Linkers write nothing else.
+# The version, and the encodings of the .eh_frame pointer, the count, and the pairs (four bytes each, signed, relative
+# to the header). Linkers write nothing else.
 _KNOWN_HEADER = bytes([1, 0x1B, 0x03, 0x3B])
 _HEADER_SIZE = 12
 _ENTRY_SIZE = 16
 _WINDOW = 1 << 20
-_FAR = 1 << 56  # no address or distance in a sound file comes near this
+_FAR = 1 << 56  # no address or distance in a valid file comes near this
 
 Numbers = npt.NDArray[np.int32]
 
 
 def read_outlines(elf: ElfFile, read: Read) -> tuple[U64, U64]:
-    """Where functions start and end, as sorted addresses. They don't overlap; those of unknown length are left out."""
+    """Function starts and ends as sorted addresses. They do not overlap; functions of unknown length are left out."""
     nothing = np.empty(0, np.uint64), np.empty(0, np.uint64)
     header, frames = elf.place(b".eh_frame_hdr"), elf.place(b".eh_frame")
     if header is None or frames is None or max(header.address, abs(header.address - frames.address)) > _FAR:
@@ -342,25 +343,25 @@ def read_outlines(elf: ElfFile, read: Read) -> tuple[U64, U64]:
         return nothing
     content = read(header.offset + _HEADER_SIZE, min(count * 8, header.size - _HEADER_SIZE))
     pairs = np.frombuffer(content, "<i4", len(content) // 8 * 2).reshape(-1, 2)
-    starts, entries = pairs[:, 0], pairs[:, 1]  # both count from the header
+    starts, entries = pairs[:, 0], pairs[:, 1]  # both relative to the header
     if np.any(starts[:-1] > starts[1:]):
         return nothing
     return _inside(elf.code, header.address, starts, _lengths(read, header, frames, starts, entries))
 
 
 def _lengths(read: Read, header: Section, frames: Section, starts: Numbers, entries: Numbers) -> Numbers:
-    """How long functions are, by their entries in .eh_frame; 0 where that is not known.
+    """Function lengths according to their entries in .eh_frame; 0 where unknown.
 
-    An entry is taken at its word only when it gives the start that the list gives, as a distance in four bytes.
-    That also shows that the length has four bytes: after a distance in eight, what stands there would be its upper
-    half, and so zero or larger than any function.
+    An entry is trusted only when its start, a distance in four bytes, equals the start in the list. That also proves
+    that the length has four bytes: after a distance in eight, this position would hold its upper half, and so zero or a
+    value larger than any function.
     """
     lengths = np.zeros(len(starts), np.int32)
     shift = header.address - frames.address
     for begin in range(0, frames.size, _WINDOW):
         content = read(frames.offset + begin, min(_WINDOW + _ENTRY_SIZE, frames.size - begin))
         words = np.frombuffer(content, "<i4", len(content) // 4)
-        # Most files are read in one go; there are few windows in any.
+        # Most files are read in one go, and no file has many windows.
         which = np.flatnonzero((entries >= begin - shift) & (entries < begin - shift + _WINDOW))
         at = entries[which] + np.int64(shift - begin)
         whole = (at % 4 == 0) & (at <= len(content) - _ENTRY_SIZE)
@@ -376,7 +377,8 @@ def _lengths(read: Read, header: Section, frames: Section, starts: Numbers, entr
 
 
 def _inside(code: tuple[Segment, ...], base: int, starts: Numbers, lengths: Numbers) -> tuple[U64, U64]:
-    """Those that start in loaded code; cut off where it or the function ends, or where the next one starts."""
+    """The functions that start in loaded code, cut off at the end of the code, of the function, or at the next
+    function."""
     limit = np.zeros(len(starts), np.int64)
     for segment in code:
         if segment.vaddr + segment.size > _FAR:

@@ -1,7 +1,9 @@
-"""Go's own table of functions, which every Go program carries since its runtime needs it: stripping leaves it.
+"""Go's function table (gopclntab), present in every Go program because the runtime needs it; stripping leaves it in
+place.
 
-It starts with a header, then come names, and a sorted list of where each function starts and where its record is.
-Only that list is kept, eight bytes a function; records and names are read from the file when a function is hit.
+It begins with a header, followed by names, and a sorted list with the start of each function and the offset of its
+record. Only that list is kept, eight bytes per function; records and names are read from the file when a function is
+hit.
 """
 
 import struct
@@ -19,17 +21,17 @@ _GO_1_16, _GO_1_18, _GO_1_20 = 0xFFFFFFFA, 0xFFFFFFF0, 0xFFFFFFF1
 _MAGICS = (_GO_1_20, _GO_1_18, _GO_1_16)
 _HEADER_SIZE = 8 + 8 * 8
 _ALIGNMENT = 8
-_CHUNK = 32768  # functions read at a time
+_CHUNK = 32768  # functions per read
 _SEARCHED_AT_ONCE = 1 << 20
 _MAX_SEARCHED = 256 << 20
-# The table may end this much before its code does: the linker fills up to a multiple of a few bytes.
+# The table may end this much before its code does: the linker pads to a multiple of a few bytes.
 _MAX_FILLING = 64
-_TEXT_IN_MODULE = 22  # which pointer of the runtime's description of a module is the start of its code
+_TEXT_IN_MODULE = 22  # index of the pointer to the start of code in the runtime's moduledata
 
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """Where the parts of a table are, counted from its start. Since Go 1.18 functions count from `text`."""
+    """Where the parts of a table are, relative to its start. Since Go 1.18 function starts are relative to `text`."""
 
     pointer: int
     relative: bool
@@ -44,14 +46,14 @@ class _Header:
 
     @property
     def entry(self) -> int:
-        """How many bytes a function's start takes."""
+        """The number of bytes that a function's start takes."""
         return 4 if self.relative else self.pointer
 
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """Where functions start, one number more than there are functions, and where their records are. Starts that
-    are addresses are made to count from the first one."""
+    """Function starts, plus one for the end of the last function, and the locations of their records. Starts that are
+    addresses are made relative to the first one."""
 
     first: int
     bounds: npt.NDArray[np.uint32]
@@ -60,8 +62,8 @@ class _List:
 
 @dataclass(frozen=True, slots=True)
 class GoLayout:
-    """Where the records of functions and their names lie in the file, and how many bytes a start takes (`relative`: it
-    counts from the base)."""
+    """Where the records and names of functions are in the file, and how many bytes a start takes (`relative`: the start
+    is relative to the base)."""
 
     records: int
     entry: int
@@ -71,7 +73,7 @@ class GoLayout:
 
 
 class GoFunctions:
-    """The functions of a Go program: each reaches to where the next one starts."""
+    """The functions of a Go program: each extends to the start of the next."""
 
     __slots__ = ("bounds", "layout", "nbytes", "records", "spans")
     needs_file = True
@@ -84,7 +86,7 @@ class GoFunctions:
         self.bounds, self.records, self.layout = bounds, records, layout
 
     def lookup(self, index: int) -> list[int]:
-        """What `read_go_name` needs to know."""
+        """The arguments that `read_go_name` needs."""
         layout = self.layout
         start = self.spans.start(index) - (self.spans.base if layout.relative else 0)
         return [layout.records + int(self.records[index]), start, layout.entry, layout.names, layout.names_size]
@@ -94,7 +96,7 @@ class GoFunctions:
 
 
 def read_go_name(file: OpenFile, lookup: list[int]) -> bytes:
-    """The name of a function; empty when its record is not that of a function that starts there."""
+    """The name of a function; empty when the record at that offset does not describe a function starting there."""
     record_at, start, width, names, names_size = lookup
     record = file.read(record_at, width + 4)
     at = int.from_bytes(record[width:], "little")
@@ -104,7 +106,7 @@ def read_go_name(file: OpenFile, lookup: list[int]) -> bytes:
 
 
 def read_go_functions(elf: ElfFile, read: Read) -> GoFunctions | None:
-    """The functions of a Go program; None when it is none, or when the start of its code can't be found."""
+    """The functions of a Go program; None when it is not one, or when the start of its code cannot be found."""
     for section in _candidates(elf, read):
         header = _header(read, section)
         if header is not None and (functions := _functions(elf, read, section, header)) is not None:
@@ -117,7 +119,7 @@ def _candidates(elf: ElfFile, read: Read) -> Iterator[Section]:
         if (section := elf.place(name)) is not None:
             yield section
             return
-    # The C linker, which makes position-independent programs that use C, puts the table among other data.
+    # The C linker, used for position-independent programs with cgo, puts the table among other data.
     data = elf.place(b".data.rel.ro")
     if data is None or elf.place(b".go.buildinfo") is None:
         return
@@ -126,13 +128,13 @@ def _candidates(elf: ElfFile, read: Read) -> Iterator[Section]:
 
 
 def _searched(read: Read, data: Section) -> Iterator[int]:
-    """Where tables may start in a section."""
+    """Positions in a section where tables may start."""
     for first in range(0, min(data.size, _MAX_SEARCHED), _SEARCHED_AT_ONCE):
         content = read(data.offset + first, min(_SEARCHED_AT_ONCE, data.size - first))
         if not content:
             return
         words = np.frombuffer(content, "<u4", len(content) // _ALIGNMENT * _ALIGNMENT // 4)[:: _ALIGNMENT // 4]
-        # Not np.isin, which loads more of numpy when it is first called.
+        # Not np.isin, whose first call loads more of numpy.
         for at in np.flatnonzero((words == _GO_1_20) | (words == _GO_1_18) | (words == _GO_1_16)).tolist():
             yield first + at * _ALIGNMENT
 
@@ -171,7 +173,7 @@ def _functions(elf: ElfFile, read: Read, section: Section, header: _Header) -> G
 
 
 def _listed(read: Read, offset: int, header: _Header) -> _List | None:
-    """The list of functions: pairs of a start and the place of a record, and one more start, where the last ends."""
+    """The list of functions: pairs of a start and a record offset, and a final start, where the last function ends."""
     entry, count = header.entry, header.functions
     bounds = np.empty(count + 1, np.uint32)
     records = np.empty(count, np.uint32)
@@ -194,10 +196,10 @@ def _listed(read: Read, offset: int, header: _Header) -> _List | None:
 
 
 def _text_start(elf: ElfFile, section: Section, header: _Header, end: int) -> int:
-    """The address that functions count from; 0 when it is not known.
+    """The address that function starts are relative to; 0 when unknown.
 
-    It need not be where the section of code starts: the C linker puts code of its own before Go's. Up to Go 1.25
-    the header has it, since then the runtime's description of the module, which has a section of its own.
+    This is not always the start of the code section: the C linker puts its own code before Go's. Up to Go 1.25 the
+    header has the address; since then it is in the runtime's moduledata, which has a section of its own.
     """
     if header.text:
         return header.text

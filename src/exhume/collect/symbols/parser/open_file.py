@@ -1,4 +1,4 @@
-"""An untrusted file that is open for reading, limits on the work that it may cause, and why it was refused."""
+"""An untrusted file that is open for reading, limits on the work that it may cause, and reasons for refusing it."""
 
 import lzma
 import os
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 Read = Callable[[int, int], bytes]
 
-# Codes of a refusal: by the parser, and by the recorder.
+# Refusal codes of the parser and of the recorder.
 NOT_ELF = "not-elf"
 MALFORMED = "malformed"
 OVER_BUDGET = "over-budget"
@@ -19,23 +19,23 @@ FAILED = "failed"
 TIMEOUT = "timeout"
 DEFERRED = "deferred"
 
-# A made-up table of 180,000 functions, as many as Node.js has (143 MB, the slowest of the 161 largest programs and
+# A synthetic table of 180,000 functions, as many as Node.js has (143 MB, the slowest of the 161 largest programs and
 # libraries of a developer's machine; a Go program of 674 MB takes 5 ms), takes 17 to 28 ms on a shared core of 2023;
-# the largest table that is read at all (MAX_SYMBOLS, 700,000 functions) 70 to 115 ms, half of it to sort them. Less
-# would cost names on slow or starved cores, which is where they are needed; what a user takes with many files is
-# bounded by its share (parse_queue.py).
+# the largest table that is read at all (MAX_SYMBOLS, 700,000 functions) 70 to 115 ms, half of it for sorting. A lower
+# limit would lose names on slow or starved cores, which is where they are needed; the total time for a user with many
+# files is bounded by its share (parse_queue.py).
 _MAX_CPU_S = 0.2
 _MAX_BYTES = 192 << 20
 _MAX_ENTRIES = 8_000_000
-_MAX_OFFSET = 2**63 - 1  # what a damaged file says may be larger than the kernel takes
+_MAX_OFFSET = 2**63 - 1  # an offset in a damaged file may exceed what the kernel accepts
 _STRING_READ = 256  # enough for nearly every name
 _MAX_STRING = 4096
-# What parsing code raises on content that makes no sense. UnicodeDecodeError and numpy's shape errors are ValueErrors.
+# Exceptions that parsing code raises on malformed content. UnicodeDecodeError and numpy's shape errors are ValueErrors.
 _PARSE_ERRORS = (struct.error, lzma.LZMAError, ValueError, ArithmeticError, LookupError, TypeError, MemoryError)
 
 
 class FileRefused(Exception):
-    """A file that is not read (any further); `code` says why."""
+    """A file that is not read (any further); `code` gives the reason."""
 
     def __init__(self, code: str, detail: str = "") -> None:
         super().__init__(f"{code}: {detail}" if detail else code)
@@ -44,9 +44,9 @@ class FileRefused(Exception):
 
 
 class FileBudget:
-    """The work that is left for one file: bytes, entries and CPU time of the calling thread.
+    """The remaining allowance for one file: bytes, entries and CPU time of the calling thread.
 
-    Every read and every loop over what a file says counts against it, so that no content makes parsing longer.
+    Every read and every loop over file content is charged to it, so no content can prolong parsing.
     """
 
     __slots__ = ("_bytes", "_clock", "_cpu_s", "_deadline", "_entries")
@@ -65,14 +65,14 @@ class FileBudget:
         self._deadline = clock() + cpu_s
 
     def count(self, entries: int = 1) -> None:
-        """Count entries that are about to be looked at."""
+        """Charge entries that are about to be examined."""
         self._entries -= entries
         if self._entries < 0:
             raise FileRefused(OVER_BUDGET, "too many entries")
         self._check_time()
 
     def reading(self, read: Read, file_size: int = _MAX_OFFSET) -> Read:
-        """`read`, counted, and never beyond the end of the file."""
+        """Wrap `read` so that it is charged and never reads past the end of the file."""
 
         def bounded(offset: int, size: int) -> bytes:
             size = min(size, file_size - offset)
@@ -93,7 +93,7 @@ class FileBudget:
 
 @contextmanager
 def refusing_malformed() -> Iterator[None]:
-    """The boundary of one file: what its content makes parsing code raise becomes FileRefused."""
+    """Convert exceptions that malformed content raises in parsing code to FileRefused."""
     try:
         yield
     except _PARSE_ERRORS as error:
@@ -101,7 +101,7 @@ def refusing_malformed() -> Iterator[None]:
 
 
 def readable(raw: bytes) -> str:
-    """Text from an untrusted file: always valid Unicode, and nothing in it that a terminal would obey."""
+    """Text from an untrusted file: always valid Unicode, without terminal control characters."""
     text = raw.decode("utf-8", "replace")
     if text.isprintable():
         return text
@@ -112,13 +112,13 @@ Identity = tuple[int, int, int, int]
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """What makes a file's content what it is: the same inode written again is another file."""
+    """The identity of a file's content: an inode that is rewritten counts as another file."""
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 @dataclass(slots=True)
 class OpenFile:
-    """A file open for reading; the caller closes it. `path` is below `root`, the root directory of a process."""
+    """A file open for reading; the caller closes it. `path` is relative to `root`, the root directory of a process."""
 
     fd: int
     identity: Identity
@@ -133,7 +133,7 @@ class OpenFile:
         return os.pread(self.fd, size, offset) if size > 0 and offset <= _MAX_OFFSET else b""
 
     def string(self, offset: int) -> bytes:
-        """The text at an offset, up to the first zero byte."""
+        """The string at an offset, up to the first NUL byte."""
         content = self.read(offset, _STRING_READ)
         if b"\0" not in content:
             content = self.read(offset, _MAX_STRING)

@@ -1,4 +1,4 @@
-"""The text of perf maps: lines of `start size name`, as runtimes write them for code that they compile into memory."""
+"""Parser for perf maps: lines of `start size name`, written by runtimes for code that they compile into memory."""
 
 from bisect import bisect_left, bisect_right
 from typing import Any
@@ -19,11 +19,11 @@ _MAX_LINES = 8192
 
 
 def read_perf_map(file: OpenFile, offset: int, size: int) -> dict[str, npt.NDArray[Any]]:
-    """The whole lines in a piece of a map as arrays, and how many bytes were read and used."""
+    """Parse the whole lines in a piece of a map into arrays; also returns how many bytes were read and used."""
     content = file.read(offset, size)
     *lines, rest = content.split(b"\n", _MAX_LINES)
     if not lines and len(content) > MAX_LINE:
-        lines, rest = [content], b""  # no line of a perf map is this long: passed over
+        lines, rest = [content], b""  # no line of a perf map is this long: skip it
     entries = _parsed(lines)
     found = sorted(_later_wins(entries))
     lengths, names = joined([name for _, _, name in found])
@@ -53,7 +53,7 @@ def _parsed(lines: list[bytes]) -> list[_Entry]:
 
 
 def _later_wins(entries: list[_Entry]) -> list[_Entry]:
-    """Entries without those that a later one overlaps."""
+    """Drop the entries that a later one overlaps."""
     ordered = sorted(entries)
     if all(ordered[i][1] <= ordered[i + 1][0] for i in range(len(ordered) - 1)):
         return entries
@@ -70,13 +70,13 @@ def _later_wins(entries: list[_Entry]) -> list[_Entry]:
 
 
 class MapPiece:
-    """Functions in a piece of a map, sorted and apart from each other; `read` and `used` are bytes of the piece.
-    `written` are starts and ends of all code that it speaks of, also of what was written over at once."""
+    """Functions in a piece of a map, sorted and without overlaps; `read` and `used` are bytes of the piece. `written`
+    holds the starts and ends of all code in it, including code that was overwritten within the piece."""
 
     __slots__ = ("ends", "names", "read", "starts", "used", "written")
 
     def __init__(self, arrays: Arrays, size: int) -> None:
-        """From a reply to a request for `size` bytes. Raises BadReply."""
+        """Decode the reply to a request for `size` bytes. Raises BadReply."""
         self.starts, self.ends = column(arrays, "starts", np.uint64), column(arrays, "ends", np.uint64)
         self.names = pieces(arrays, "lengths", "content")
         written = column(arrays, "written", np.uint64)
@@ -95,7 +95,7 @@ class MapPiece:
 
 
 class CodeRanges:
-    """Compiled functions by address. Code that was written over by a later function is forgotten."""
+    """Compiled functions by address. Code that a later function overwrites is dropped."""
 
     __slots__ = ("_blob", "_ends", "_names", "_starts")
 
@@ -113,7 +113,7 @@ class CodeRanges:
         return self._starts.nbytes + self._ends.nbytes + self._names.nbytes + len(self._blob)
 
     def add(self, piece: MapPiece) -> None:
-        """Take in functions that were written after those that are known."""
+        """Add functions that were written after the known ones."""
         if not piece.names:
             return
         lengths = np.array([len(name) + 1 for name in piece.names], np.uint64)
@@ -127,7 +127,7 @@ class CodeRanges:
         self._blob += b"".join(name + b"\n" for name in piece.names)
 
     def _not_covered(self, new: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Which functions no new one lies over."""
+        """The functions that no new one overlaps."""
         first = np.searchsorted(self._ends, new[:, 0], side="right")
         last = np.maximum(np.searchsorted(self._starts, new[:, 1], side="left"), first)
         covered = np.zeros(len(self) + 1, np.int64)

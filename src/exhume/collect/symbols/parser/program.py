@@ -1,5 +1,5 @@
-"""The functions of one program or library, ready to be looked up by file offset; read by the parser process, and sent
-to the recorder as arrays."""
+"""The functions of one program or library, for lookup by file offset; read by the parser process, and sent to the
+recorder as arrays."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
@@ -22,7 +22,7 @@ from exhume.collect.symbols.parser.open_file import (
 from exhume.collect.symbols.parser.table import U64, FunctionTable, RawSymbols, Spans
 from exhume.collect.symbols.parser.wire import Arrays, BadReply, column, text
 
-# Names of small files are kept; of larger ones they are read from the file when a function is first hit.
+# The names of small files are kept; those of larger files are read from the file when a function is first hit.
 _STRINGS_KEPT = 512 << 10
 _MAX_SEGMENTS = 64
 _FAR = 1 << 62
@@ -55,7 +55,7 @@ class ElfNames:
         return self.strings is None
 
     def lookup(self, index: int) -> list[int]:
-        """Where in the file the names of a function are."""
+        """Where the names of a function are in the file."""
         found = (int(self.table.names[alias]) for alias in self.table.aliases(index))
         return [self.strings_at.offset + at for at in found if at < self.strings_at.size]
 
@@ -76,7 +76,7 @@ def read_elf_name(file: OpenFile, offsets: list[int]) -> bytes:
 
 
 def best_name(names: Iterable[bytes]) -> bytes:
-    """Of aliases the one with the fewest leading underscores, then the longest."""
+    """The alias with the fewest leading underscores, then the longest."""
     return min(names, key=lambda name: (not name, len(name) - len(name.lstrip(b"_")), -len(name), name), default=b"")
 
 
@@ -86,8 +86,8 @@ NamedFunctions = ElfNames | GoFunctions
 class Program:
     """Functions by file offset, and their names.
 
-    They come from one table or several, of which an earlier one wins where both know an address. After them come
-    the outlines, once they are known: functions without a name. Indexes run on from table to table.
+    They come from one or more tables; an earlier table wins where both cover an address. Outlines, once loaded, come
+    last: functions without a name. Indexes are continuous across tables.
     """
 
     __slots__ = ("_outlines", "identity", "number", "segments", "source", "source_at", "tables")
@@ -96,7 +96,7 @@ class Program:
         self.segments = segments
         self.tables = tuple(tables)
         self._outlines: Spans | None = None
-        # Never used again: conclusions about callchains are kept by it.
+        # Never reused: cached conclusions about callchains are keyed by it.
         self.number = next(_numbers)
         self.identity: Identity = (0, 0, 0, 0)
         self.source: Identity = (0, 0, 0, 0)
@@ -109,7 +109,7 @@ class Program:
 
     @property
     def needs_file(self) -> bool:
-        """Whether names have to be read from the source file."""
+        """Whether names must be read from the source file."""
         return any(table.needs_file for table in self.tables)
 
     @property
@@ -118,7 +118,7 @@ class Program:
         return self._outlines is not None
 
     def outline(self, starts: U64, ends: U64) -> None:
-        """Add the places of functions. Those that lie wholly inside a named one are never looked up."""
+        """Add the bounds of functions. Those wholly inside a named function are never looked up."""
         unnamed = np.ones(len(starts), np.bool_)
         for table in self.tables:
             unnamed &= ~table.spans.enclose(starts, ends)
@@ -128,13 +128,13 @@ class Program:
         """The index of the function at each file offset; -1 where none is known."""
         found: npt.NDArray[np.intp] | None = None
         for segment in self.segments:
-            # An offset below the segment wraps to a number beyond its size.
+            # An offset below the segment wraps around to a number beyond its size.
             inside = offsets - np.uint64(segment.offset) < np.uint64(segment.size)
             if not inside.any():
                 continue
             shift = np.uint64((segment.vaddr - segment.offset) % 2**64)
             if found is None and inside.all():
-                # Nearly always: most programs have one segment of code.
+                # The common case: most programs have one code segment.
                 return self._find(offsets + shift)
             if found is None:
                 found = np.full(len(offsets), -1, np.intp)
@@ -170,7 +170,7 @@ class Program:
         return b""
 
     def lookup(self, index: int) -> list[int]:
-        """What `read_name` needs to find the name of a function in the source file."""
+        """The arguments that `read_name` needs to find a function's name in the source file."""
         for table in self.tables:
             if index < len(table.spans):
                 return [_GO if isinstance(table, GoFunctions) else _ELF, *table.lookup(index)]
@@ -181,7 +181,7 @@ class Program:
         return index < sum(len(table.spans) for table in self.tables)
 
     def start(self, index: int) -> int:
-        """The file offset that a function starts at."""
+        """The file offset of a function's start."""
         address = self._start_address(index)
         for segment in self.segments:
             if segment.vaddr <= address < segment.vaddr + segment.size:
@@ -197,10 +197,10 @@ class Program:
 
 
 def load_program(file: OpenFile, debug_files: Sequence[OpenFile] = ()) -> tuple[Program, OpenFile]:
-    """The functions in a file, or in the first debug file that belongs to it, and the one that its names are in.
+    """The functions in a file or in its first matching debug file, and the file that holds the names.
 
-    Raises FileRefused when it is not an ELF file, when it is damaged, or when reading it takes more than the budget of
-    one file.
+    Raises FileRefused when it is not an ELF file, when it is damaged, or when reading it exceeds the budget of one
+    file.
     """
     budget = FileBudget()
     with refusing_malformed():
@@ -208,7 +208,7 @@ def load_program(file: OpenFile, debug_files: Sequence[OpenFile] = ()) -> tuple[
 
 
 def debug_link(file: OpenFile) -> tuple[bytes, bytes]:
-    """The build id of a stripped file and the name of its debug file; empty where it has symbols of its own."""
+    """The build ID of a stripped file and the name of its debug file; empty when it has symbols of its own."""
     budget = FileBudget()
     with refusing_malformed():
         elf = ElfFile(_reading(file, budget), budget)
@@ -216,7 +216,7 @@ def debug_link(file: OpenFile) -> tuple[bytes, bytes]:
 
 
 def load_outlines(file: OpenFile) -> tuple[U64, U64]:
-    """Where the functions in a file start and end, by address, whether they have a name or not. Raises FileRefused."""
+    """The starts and ends of all functions in a file, named or not, by address. Raises FileRefused."""
     budget = FileBudget()
     read = _reading(file, budget)
     with refusing_malformed():
@@ -224,7 +224,7 @@ def load_outlines(file: OpenFile) -> tuple[U64, U64]:
 
 
 def load_names(file: OpenFile, lookups: Iterable[list[int]]) -> list[bytes]:
-    """The names of some functions, from the file that they lie in. Raises FileRefused."""
+    """Read the names of some functions from the file that contains them. Raises FileRefused."""
     budget = FileBudget()
     names: list[bytes] = []
     with refusing_malformed():
@@ -253,14 +253,14 @@ def _best_program(
 
 
 def _debug_elf(file: OpenFile, build_id: bytes, budget: FileBudget) -> ElfFile | None:
-    """A debug file, where the build id proves that it belongs to a stripped one."""
+    """Open a debug file, if its build ID proves that it belongs to a stripped file."""
     try:
         with refusing_malformed():
             debug = ElfFile(_reading(file, budget), budget)
             if len(build_id) >= 4 and debug.has_symtab and debug.build_id() == build_id:
                 return debug
     except (FileRefused, OSError):
-        pass  # another may do; a budget that is spent is noticed at the next read
+        pass  # another one may work; the next read notices an exhausted budget
     return None
 
 
@@ -276,7 +276,7 @@ def _from_file(file: OpenFile, elf: ElfFile, segments: tuple[Segment, ...], budg
 
 
 def _with_mini_debug(elf: ElfFile, mini: bytes, budget: FileBudget) -> Program:
-    """Dynamic symbols, and those that the packed table adds."""
+    """Dynamic symbols, and those that the compressed table adds."""
 
     def unpacked(offset: int, size: int) -> bytes:
         return mini[offset : offset + size]
@@ -294,7 +294,7 @@ def _with_mini_debug(elf: ElfFile, mini: bytes, budget: FileBudget) -> Program:
 
 
 def pack_program(program: Program, source: int) -> dict[str, npt.NDArray[Any]]:
-    """A program as the arrays of a reply; `source` is the number of the file that its names are in."""
+    """Pack a program into the arrays of a reply; `source` is the number of the file with its names."""
     code = [number for segment in program.segments for number in astuple(segment)]
     arrays: dict[str, npt.NDArray[Any]] = {"code": np.array(code, np.uint64)}
     heads = []
@@ -313,9 +313,9 @@ def pack_program(program: Program, source: int) -> dict[str, npt.NDArray[Any]]:
 
 
 def unpack_program(arrays: Arrays) -> tuple[Program, int]:
-    """The program in a reply, and the number of its source. Raises BadReply."""
+    """Unpack the program in a reply, and the number of its source. Raises BadReply."""
     code = column(arrays, "code", np.uint64).tolist()
-    # Sums of offsets and sizes have to fit in 64 bits.
+    # Sums of offsets and sizes must fit in 64 bits.
     if len(code) % 3 or len(code) > 3 * _MAX_SEGMENTS or max(*code[0::3], *code[1::3], 0, 0) > _FAR:
         raise BadReply("the segments of code")
     source, *heads = column(arrays, "tables", np.uint64).tolist() or [0]
@@ -344,7 +344,7 @@ def unpack_program(arrays: Arrays) -> tuple[Program, int]:
 
 
 def unpack_outlines(arrays: Arrays) -> tuple[U64, U64]:
-    """The outlines in a reply. Raises BadReply."""
+    """Unpack the outlines in a reply. Raises BadReply."""
     starts, ends = column(arrays, "outline", np.uint64).copy(), column(arrays, "outlined", np.uint64).copy()
     if len(starts) != len(ends):
         raise BadReply("the outlines")

@@ -1,7 +1,7 @@
-"""Rust's v0 symbol names (RFC 2603) in readable form: paths, generic arguments and types, without hashes.
+"""Demangler for Rust's v0 symbol names (RFC 2603): paths, generic arguments and types, without hashes.
 
-The names come from files that anyone may write, so depth and output are bounded: back references could make
-a short name expand without end.
+The names come from files that anyone may write, so depth and output are bounded: back references could make a short
+name expand without end.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,18 +20,18 @@ _SPECIAL_NAMES = {"C": "closure", "S": "shim"}
 
 
 class _Malformed(Exception):
-    """The symbol breaks the rules, or grows beyond the bounds."""
+    """The symbol is malformed, or exceeds the limits."""
 
 
 def demangle_v0(symbol: str) -> str | None:
-    """The readable form of a symbol that starts with _R; None where it breaks the rules."""
-    mangled = symbol.partition(".")[0].partition("$")[0]  # a compiler's own suffix comes after these
+    """The readable form of a symbol that starts with _R; None when it is malformed."""
+    mangled = symbol.partition(".")[0].partition("$")[0]  # without compiler-specific suffixes
     if not mangled.startswith("_R") or not mangled.isascii():
         return None
     printer = _Printer(mangled[2:])
     try:
         printer.path(in_value=True)
-        if not printer.at_end():  # the crate that instantiated a generic function is no part of its name
+        if not printer.at_end():  # the crate that instantiated a generic function is not part of its name
             with printer.silence():
                 printer.path(in_value=False)
         if not printer.at_end():
@@ -42,7 +42,7 @@ def demangle_v0(symbol: str) -> str | None:
 
 
 class _Printer:
-    """Reads the symbol from left to right and writes its readable form as it goes."""
+    """Reads the symbol from left to right and writes its readable form."""
 
     def __init__(self, symbol: str) -> None:
         self._symbol = symbol
@@ -120,7 +120,7 @@ class _Printer:
         self._depth -= 1
 
     def _back_reference(self, read: Callable[[], bool | None]) -> bool:
-        """Read again what stood at an earlier place."""
+        """Read again from an earlier position."""
         here = self._at - 1
         target = self._base62()
         if target >= here:
@@ -293,7 +293,7 @@ class _Printer:
             self._write(">")
 
     def _open_path(self) -> bool:
-        """A trait, whose generic arguments are left open for its associated types to follow."""
+        """A trait whose generic argument list is left open so that its associated types can follow."""
         if self._eat("B"):
             return self._back_reference(self._open_path)
         if self._eat("I"):
@@ -333,7 +333,7 @@ class _Printer:
 
 
 def _from_punycode(name: str) -> str:
-    """Identifiers with letters beyond ASCII; Rust writes an underscore where punycode has a hyphen."""
+    """Decode identifiers with non-ASCII letters; Rust writes an underscore where punycode has a hyphen."""
     plain, _, encoded = name.rpartition("_")
     try:
         return (f"{plain}-{encoded}" if plain else encoded).encode().decode("punycode")

@@ -1,7 +1,7 @@
-"""The parser process: reads the files that the opener hands it, and returns their tables to the recorder.
+"""The parser process: reads the files that the opener passes to it, and returns their tables to the recorder.
 
-It loads what it needs, takes everything else from itself (`confine`), and then answers one request after the other. The
-recorder ends it when a file takes too long.
+It loads what it needs, drops its privileges (`confine`), and then answers one request after the other. The recorder
+kills it when a file takes too long.
 """
 
 import ctypes
@@ -41,10 +41,11 @@ from exhume.collect.symbols.parser.wire import (
 
 _Arrays = dict[str, npt.NDArray[Any]]
 
-# CPU time of one request, after which the kernel ends the process. The budget of a file is 0.2 s for each of its parts.
+# CPU time limit per request, after which the kernel kills the process. The budget of a file is 0.2 s for each of its
+# parts.
 _MAX_CPU_S = 2.0
-# For glibc's mallopt (malloc.h). Up to 4 MiB of free memory are kept between files: to give it back and take it again
-# costs a third of what reading a file does.
+# For glibc's mallopt (malloc.h). Up to 4 MiB of free memory are kept between files: releasing and reallocating it costs
+# a third of the time to read a file.
 _FREE_BYTES_KEPT = 4 << 20
 _PR_SET_NAME = 15  # linux/prctl.h
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -70,7 +71,7 @@ def answer(request: dict[str, Any], files: list[OpenFile]) -> _Arrays:
 
 
 def _program(files: list[OpenFile], offsets: list[int]) -> _Arrays:
-    """The functions of a file, and what is known at once about the offsets that were hit."""
+    """The functions of a file, and what is already known about the offsets that were hit."""
     program, source = load_program(files[0], files[1:])
     arrays = pack_program(program, files.index(source))
     hit = np.array(offsets, np.uint64)
@@ -82,12 +83,12 @@ def _program(files: list[OpenFile], offsets: list[int]) -> _Arrays:
     names = load_names(source, lookups) if program.needs_file else [program.name(index, None) for index in indexes]
     if len(files) == 1:
         arrays |= _debug_link(files[0])
-    unpack_program(arrays)  # what the recorder would refuse is refused here, as a fault of the file
+    unpack_program(arrays)  # what the recorder would refuse is refused here and blamed on the file
     return arrays | _named(names) | {"indexes": np.array(indexes, np.uint64)}
 
 
 def _is_costly(program: Program, index: int) -> bool:
-    """Whether the recorder can't name a function by itself."""
+    """Whether the recorder cannot name a function by itself."""
     return program.needs_file or demangling.is_mangled(program.name(index, None))
 
 
@@ -127,7 +128,8 @@ def _reply(request: dict[str, Any], files: list[OpenFile]) -> bytes:
 
 @cache
 def warm_up() -> None:
-    """Load what is loaded when it is first used: nothing can be later. The opener does it once for all parsers."""
+    """Load everything that is normally loaded on first use: nothing can be loaded later. The opener does this once for
+    all parsers."""
     for name in (b"_ZN3foo3barEv", b"_RNvC1a1b", b"_ZN4core3fmt17h0123456789abcdefE"):
         _readable(name)
     encode_reply(_named([b"a"]) | {"x": np.cumsum(np.array([3, 1], np.uint64))})
@@ -149,16 +151,16 @@ def _tune_memory() -> None:
 
 
 def serve(connection: socket.socket, opener: int) -> None:
-    """Answer what the opener, which has this process id, hands over, until both are gone."""
+    """Answer requests from the opener, whose process id is given, until both opener and recorder are gone."""
     if os.getppid() != opener:
         return
-    # Ctrl-C is for the recorder, which waits for outstanding names.
+    # Ctrl-C is meant for the recorder, which waits for outstanding names.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.chdir("/")
     _name_process()
     _tune_memory()
     warm_up()
-    gc.freeze()  # what is loaded stays: it need not be looked through again
+    gc.freeze()  # what is loaded stays, so the collector need not scan it
     send_request(connection, {"refused": confine()}, [])
     while (received := receive_request(connection)) is not None:
         request, descriptors = received
@@ -171,5 +173,5 @@ def serve(connection: socket.socket, opener: int) -> None:
                 file.close()
         signal.setitimer(signal.ITIMER_PROF, 0)
         connection.sendall(content)
-        # Or the tables of the last file would stay until the next.
+        # Otherwise the tables of the last file would stay in memory until the next.
         del content

@@ -1,6 +1,6 @@
 """A program's functions as compact arrays: which symbol covers an address.
 
-Twelve bytes a symbol and no Python objects, since a recorder that watches a whole node holds millions of them.
+Twelve bytes per symbol and no Python objects, since a recorder that watches a whole node holds millions of them.
 """
 
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ U64 = npt.NDArray[np.uint64]
 Unsigned = npt.NDArray[np.unsignedinteger[Any]]
 Bools = npt.NDArray[np.bool_]
 
-# Code without a size in the symbol table (hand-written assembly) reaches to the next symbol, but no further
-# than this: the longer it gets, the likelier it is that a nameless function lies between.
+# Code without a size in the symbol table (hand-written assembly) extends to the next symbol, but no further than this:
+# the longer the gap, the likelier it contains a nameless function.
 UNSIZED_REACH = 4096
-# How many symbols back one is looked for that encloses an address.
+# How many symbols back to search for one that encloses an address.
 _MAX_NESTED = 64
-# How many names for one function are compared, before and behind the one that was hit.
+# How many names of one function are compared, before and after the one that was hit.
 _MAX_ALIASES = 64
 _AT_ONCE = 32768
-# Enough for the place of each symbol of the largest table (elf.py, MAX_SYMBOLS).
+# Enough bits for the position of each symbol of the largest table (elf.py, MAX_SYMBOLS).
 _PLACE_BITS = 20
 
 
 @dataclass(slots=True)
 class RawSymbols:
-    """Symbols of code as the file lists them. `room` is how far an unsized one may reach in its section; `rank`
-    says which of two names for one address is the better one (higher wins, below 16)."""
+    """Code symbols as the file lists them. `room` is how far an unsized symbol may extend in its section; `rank`
+    decides between two names at one address (higher wins, below 16)."""
 
     start: U64
     size: npt.NDArray[np.uint32]
@@ -65,24 +65,24 @@ class RawSymbols:
 
 
 class Spans:
-    """Stretches of addresses sorted by where they start, known by their index. One may lie inside another."""
+    """Address ranges sorted by start and identified by index. Ranges may be nested."""
 
     __slots__ = ("_ends", "_limit", "_reach", "_starts", "base")
 
     def __init__(self, base: int, starts: Unsigned, ends: Unsigned) -> None:
-        """Starts and ends are relative to the base and of one type."""
+        """Starts and ends are relative to the base and have the same type."""
         self.base = base
         self._starts = starts
         self._ends = ends
         self._limit = 2 ** (8 * starts.itemsize)
-        # How far any stretch up to here reaches: shows whether an earlier one may enclose an address. Only
-        # tables with stretches inside stretches need it.
+        # The furthest end of all ranges up to here: shows whether an earlier range may enclose an address. Only tables
+        # with nested ranges need it.
         nested = bool(np.any(ends[:-1] > starts[1:]))
         self._reach = np.maximum.accumulate(ends) if nested else None
 
     @classmethod
     def of(cls, starts: U64, ends: U64) -> "Spans":
-        """From sorted addresses, which are kept in half the bytes where they are close together."""
+        """Make spans of sorted addresses; they take half the bytes when they are close together."""
         base = int(starts[0]) if len(starts) else 0
         top = int(ends.max()) - base if len(starts) else 0
         narrow = np.dtype(np.uint32 if top < 2**32 else np.uint64)
@@ -104,10 +104,11 @@ class Spans:
         return self.base + int(self._starts[index])
 
     def find(self, addresses: U64) -> npt.NDArray[np.intp]:
-        """The index of the innermost stretch that covers each address; -1 where none does."""
+        """The index of the innermost range that covers each address; -1 for none."""
         if not len(self):
             return np.full(len(addresses), -1, np.intp)
-        # Few calls: most are about a handful of addresses. One below the base wraps to a number beyond all ends.
+        # Few numpy calls, since most lookups are for a handful of addresses. An address below the base wraps around to
+        # a number beyond all ends.
         relative = addresses - np.uint64(self.base)
         wanted = np.minimum(relative, np.uint64(self._limit - 1)).astype(self._starts.dtype)
         at: npt.NDArray[np.intp] = self._starts.searchsorted(wanted, side="right") - 1
@@ -121,9 +122,9 @@ class Spans:
         return at
 
     def _enclosing(self, at: npt.NDArray[np.intp], relative: U64) -> npt.NDArray[np.intp]:
-        """The nearest earlier stretch that covers each address; -1 where there is none nearby.
+        """The nearest earlier range that covers each address; -1 when there is none nearby.
 
-        A step back is made for all addresses at once: a table in which each is nested takes no longer.
+        Each step back is made for all addresses at once, so a table in which every range is nested takes no longer.
         """
         outer = at.copy()
         left = np.arange(len(at))
@@ -137,7 +138,7 @@ class Spans:
         return outer
 
     def enclose(self, starts: U64, ends: U64) -> Bools:
-        """Which of these stretches lie wholly inside a span (some that do may be missed where spans nest)."""
+        """Which of these ranges lie wholly inside a span (where spans nest, some may be missed)."""
         enclosed = np.zeros(len(starts), np.bool_)
         for first in range(0, len(starts), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
@@ -151,7 +152,7 @@ class Spans:
 
 
 class FunctionTable:
-    """Functions sorted by address. A symbol is known by its index; `names` are offsets into a string table."""
+    """Functions sorted by address. A symbol is identified by its index; `names` are offsets into a string table."""
 
     __slots__ = ("names", "spans")
 
@@ -176,7 +177,7 @@ class FunctionTable:
         return self.spans.find(addresses)
 
     def aliases(self, index: int) -> range:
-        """The indexes of all symbols that start and end where this one does (equally good names for it)."""
+        """The indexes of all symbols with the same start and end (equally good names)."""
         first = last = index
         while first > max(index - _MAX_ALIASES, 0) and self.spans.same(first - 1, index):
             first -= 1
@@ -186,7 +187,7 @@ class FunctionTable:
 
 
 def _best_of_each_address(symbols: RawSymbols) -> RawSymbols:
-    """Sorted by address, keeping only the best ranked symbols of each."""
+    """Sorted by address, with only the best ranked symbols of each address."""
     if not len(symbols):
         return symbols
     symbols = symbols.select(_order(symbols))
@@ -194,16 +195,16 @@ def _best_of_each_address(symbols: RawSymbols) -> RawSymbols:
     if last.all():
         return symbols
     best = symbols.rank[last]
-    group = np.cumsum(last) - last  # how many addresses came before
+    group = np.cumsum(last) - last  # how many addresses come before
     return symbols.select(symbols.rank == best[group])
 
 
 def _order(symbols: RawSymbols) -> npt.NDArray[np.intp]:
-    """Indexes of symbols in the order of address, rank and place in the file."""
+    """Indexes of symbols ordered by address, rank and position in the file."""
     relative = symbols.start - symbols.start.min()
     if len(symbols) > 1 << _PLACE_BITS or int(relative.max()) >> (60 - _PLACE_BITS):
         return np.argsort(symbols.start * np.uint64(16) + symbols.rank, kind="stable")
-    # One number each: they are sorted in a fraction of the time that sorting their indexes takes.
+    # Packed into one number each: sorting those takes a fraction of the time of an indirect sort.
     keys = relative << np.uint64(4) | symbols.rank
     keys = keys << np.uint64(_PLACE_BITS) | np.arange(len(keys), dtype=np.uint64)
     keys.sort()
@@ -212,8 +213,8 @@ def _order(symbols: RawSymbols) -> npt.NDArray[np.intp]:
 
 
 def _bounded(symbols: RawSymbols) -> tuple[RawSymbols, U64]:
-    """Symbols and where they end. Unsized ones end at the next symbol; those inside a sized one are labels
-    in a function, not functions, and go."""
+    """Symbols and their ends. Unsized symbols end at the next symbol; those inside a sized symbol are labels rather
+    than functions, and are dropped."""
     sized = symbols.size > 0
     ends = symbols.start + symbols.size
     if sized.all():

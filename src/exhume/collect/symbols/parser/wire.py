@@ -1,7 +1,7 @@
 """The messages between the recorder and its parser process.
 
-A request is JSON, with the files to read as descriptors. A reply is a set of named arrays: it comes from a process that
-read what an attacker wrote, so each length, type and offset in it is checked before it is used.
+A request is JSON, with the files to read as file descriptors. A reply is a set of named arrays. The process that sends
+it has read data that an attacker may control, so each length, type and offset in it is checked before use.
 """
 
 import json
@@ -27,7 +27,7 @@ _MAX_DETAIL = 200
 _REFUSALS = (NOT_ELF, MALFORMED, OVER_BUDGET, UNREADABLE, FAILED)
 
 _MAGIC = b"EXHP"
-_HEADER = struct.Struct("<4sIQ")  # magic, arrays, bytes behind this header
+_HEADER = struct.Struct("<4sIQ")  # magic, number of arrays, bytes after this header
 _ENTRY = struct.Struct("<12s4sQ")  # name, type, elements
 _LENGTH = struct.Struct("<I")
 _TYPES: dict[bytes, np.dtype[Any]] = {b"<u1": np.dtype("u1"), b"<u4": np.dtype("<u4"), b"<u8": np.dtype("<u8")}
@@ -37,7 +37,7 @@ HEADER_SIZE = _HEADER.size
 
 
 class BadReply(Exception):
-    """A reply that no parser sends: the process is not what it was."""
+    """A reply that no intact parser sends: the process may be compromised."""
 
 
 def text(content: bytes) -> npt.NDArray[np.uint8]:
@@ -46,7 +46,7 @@ def text(content: bytes) -> npt.NDArray[np.uint8]:
 
 
 def encode_reply(arrays: Arrays) -> bytes:
-    """Raises FileRefused where it is too large."""
+    """Encode a reply. Raises FileRefused when it is too large."""
     entries = [_ENTRY.pack(name.encode(), _CODES[array.dtype], len(array)) for name, array in arrays.items()]
     size = sum(map(len, entries)) + sum(array.nbytes for array in arrays.values())
     if size > MAX_REPLY:
@@ -59,7 +59,7 @@ def encode_refusal(refusal: FileRefused) -> bytes:
 
 
 def body_size(header: bytes | bytearray) -> int:
-    """How many bytes follow the header of a reply. Raises BadReply."""
+    """The number of bytes after the header of a reply. Raises BadReply."""
     magic, count, size = _HEADER.unpack(header)
     if magic != _MAGIC or count > _MAX_ARRAYS or size > MAX_REPLY:
         raise BadReply("its header")
@@ -67,7 +67,7 @@ def body_size(header: bytes | bytearray) -> int:
 
 
 def decode_reply(header: bytes | bytearray, body: bytes | bytearray) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of a reply, which share its memory. Raises BadReply, or the FileRefused that it holds."""
+    """Decode the arrays of a reply, which share its memory. Raises BadReply, or the FileRefused that it contains."""
     count = _HEADER.unpack(header)[1]
     at = count * _ENTRY.size
     if at > len(body):
@@ -93,7 +93,7 @@ def decode_reply(header: bytes | bytearray, body: bytes | bytearray) -> dict[str
 
 
 def column(arrays: Arrays, name: str, *types: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
-    """An array that has to be there, and of one of these types. Raises BadReply."""
+    """A required array with one of these types. Raises BadReply."""
     array = arrays.get(name)
     if array is None or array.dtype.type not in types:
         raise BadReply(f"the array {name}")
@@ -101,7 +101,7 @@ def column(arrays: Arrays, name: str, *types: type[np.unsignedinteger[Any]]) -> 
 
 
 def pieces(arrays: Arrays, lengths: str, content: str) -> list[bytes]:
-    """Texts that were written end to end. Raises BadReply."""
+    """Texts that were concatenated. Raises BadReply."""
     sizes = column(arrays, lengths, np.uint32).tolist()
     blob = column(arrays, content, np.uint8).tobytes()
     if sum(sizes) != len(blob):
@@ -123,8 +123,8 @@ def send_request(connection: socket.socket, request: dict[str, Any], files: list
 
 
 def receive_request(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """A request and its files; None when the recorder is gone."""
-    # The sender waits for the reply: nothing of another request follows.
+    """Receive a request and its files; None when the recorder has exited."""
+    # The sender waits for the reply, so no data of another request follows.
     content, files, _, _ = socket.recv_fds(connection, _AT_ONCE, MAX_FILES)
     if len(content) < _LENGTH.size:
         return None
