@@ -1,7 +1,7 @@
-"""Reading files of watched processes by way of the opener and the parser: what a job uses.
+"""Read files of watched processes through the opener and the parser, on behalf of a job.
 
-Neither of the two may be there, end, or be blocked by a file system: then the job is refused, and the next one gets
-others. Nothing here waits for longer than a deadline.
+Either process may be missing, exit, or be blocked by a filesystem. The job is then refused, and the next job gets new
+processes. Nothing here waits past a deadline.
 """
 
 import time
@@ -23,17 +23,17 @@ from exhume.collect.symbols.parser.open_file import DEFERRED, FAILED, TIMEOUT, F
 from exhume.model.process import share_priority
 from exhume.procfs.host import Host
 
-# Processes that map a file, each with its mapping of it: never none.
+# Processes that map a file, each with its mapping of the file. Never empty.
 Views = Sequence[tuple[AddressSpace, Mapping]]
 
 _RESTART_FIRST_S, _RESTART_AT_MOST_S = 1.0, 60.0
-# A process that closed its connection ends within this, on a starved machine too.
+# A process whose connection was closed exits within this time, even on a starved machine.
 _ENDING_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class HeldFile:
-    """A file that the opener holds open until the job is over. `path` is below `root`, the root directory of a
+    """A file that the opener holds open until the job is over. `path` is relative to `root`, the root directory of a
     process."""
 
     number: int
@@ -44,7 +44,7 @@ class HeldFile:
 
 
 class FileReader:
-    """Opens files and has them parsed. Used by one thread; `abandon` may be called by another."""
+    """Opens files and has them parsed. Used by one thread; another thread may call `abandon`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class FileReader:
         self._refusals = refusals
         self._deadline_s = deadline_s
         self._clock = clock
-        # The first one, where it was made before anything else.
+        # The initial opener, if the caller already started one.
         self.opener = opener
         self._opener_is_new = True
         self.parser: ParserProcess | None = None
@@ -64,14 +64,14 @@ class FileReader:
         self._held: set[int] = set()
         self._ended_cpu_s = 0.0
         self._abandoned = False
-        # When processes may be started again, after several in a row that failed.
+        # Back-off after several failures in a row: no process is started before this time.
         self._restart_at, self._backoff_s = 0.0, 0.0
-        # Processes that were killed and may be blocked.
+        # Processes that were killed but may still be blocked in the kernel.
         self._left: list[OpenerProcess | ParserProcess] = []
 
     @property
     def cost(self) -> tuple[float, int]:
-        """The CPU time that both processes took so far, in seconds, and the memory that they have now, in KiB."""
+        """CPU time used by both processes so far, in seconds, and their current memory, in KiB."""
         processes = [each for each in (self.opener, self.parser) if each is not None]
         return (
             self._ended_cpu_s + sum(each.cpu_s for each in processes),
@@ -83,7 +83,7 @@ class FileReader:
         return self._ended_cpu_s + sum(each.cpu_s for each in (self.opener, self.parser) if each is not None)
 
     def open_mapped(self, host: Host, views: Views) -> HeldFile | None:
-        """The file that processes map, by any of them that lets us reach it."""
+        """Open the mapped file through any of the processes that make it reachable."""
         requested = [
             (space.pid, space.lineage, mapping.start, mapping.end, mapping.offset, mapping.file.key)
             for space, mapping in views
@@ -91,16 +91,17 @@ class FileReader:
         return self._opened("open-mapped", proc=str(host.proc), views=requested)[0]
 
     def open_regular(self, places: list[tuple[str, str]], *, follow: bool = True) -> list[HeldFile | None]:
-        """The regular file at each place: the root directory of a process, and a path below it."""
+        """Open the regular file at each place: the root directory of a process, and a path below it."""
         return self._opened("open", places=places, follow=follow) if places else []
 
     def identities(self, paths: list[str]) -> list[Identity | None]:
-        """What each path leads to now."""
+        """The current identity of the file at each path."""
         found = self._call("identities", paths=paths)["identities"]
         return [None if each is None else (each[0], each[1], each[2], each[3]) for each in found]
 
     def ask(self, request: dict[str, Any], files: Sequence[HeldFile], *, keep: bool = False) -> Arrays:
-        """The parser's reply to a request about open files, which are closed by that, unless they are to be kept."""
+        """The parser's reply to a request about open files. The files are closed afterwards unless the caller keeps
+        them."""
         if self.parser is None:
             self.parser = self._start_parser()
         numbers = [file.number for file in files]
@@ -120,23 +121,23 @@ class FileReader:
         return reply
 
     def release(self) -> None:
-        """The job is over: close what it opened."""
+        """Close the files that the job opened; the job is over."""
         if self._held:
             self._held.clear()
             self._call("close")
 
     def take_left(self) -> "list[OpenerProcess | ParserProcess]":
-        """Processes that were killed since this was last called; the caller lets go of them."""
+        """Processes killed since the last call; the caller takes over closing them."""
         left, self._left = self._left, []
         return left
 
     def drop_parser(self, ends_within: float = 0.0) -> str:
-        """End a parser that is of no more use; returns how it ended by itself, if it did within some seconds."""
+        """Stop a parser that is no longer usable. Returns its exit status if it exits by itself within some seconds."""
         self._failed()
         return self.stop_parser(ends_within)
 
     def stop_parser(self, ends_within: float = 0.0) -> str:
-        """End the parser, if there is one; returns how it ended by itself, if it did within some seconds."""
+        """Stop the parser, if there is one. Returns its exit status if it exits by itself within some seconds."""
         parser, self.parser = self.parser, None
         if parser is None or self.opener is None:
             return ""
@@ -154,14 +155,14 @@ class FileReader:
         return str(ended["cause"])
 
     def abandon(self) -> None:
-        """End both processes, and wake the thread that waits for them."""
+        """Kill both processes, and wake the thread that waits for them."""
         self._abandoned = True
         for each in (self.parser, self.opener):
             if each is not None:
                 each.kill()
 
     def close(self) -> None:
-        """End both processes, without waiting for one that is blocked."""
+        """Stop both processes without waiting for one that is blocked."""
         parser, self.parser = self.parser, None
         opener, self.opener = self.opener, None
         if parser is not None:
@@ -184,8 +185,8 @@ class FileReader:
             opener = self.opener = self._start_opener()
         seconds = self._deadline_s
         if self._opener_is_new:
-            # The first answer takes as long as it takes to start. A forked one was made before this process raised its
-            # priority: the names of a starved machine are wanted most.
+            # The first reply includes the startup time. A forked opener was started before this process raised its
+            # priority, so pass the priority on now: names matter most on a starved machine.
             seconds += START_S
             share_priority(opener.pid)
         try:
@@ -219,7 +220,7 @@ class FileReader:
             self._failed()
             self._leave()
             raise FileRefused(FAILED, f"the parser can't be started: {failure}") from failure
-        # It is in the opener's session.
+        # The parser is in the opener's session.
         share_priority(parser.pid)
         if parser.unconfined:
             lacking = ", ".join(parser.unconfined)
@@ -238,7 +239,7 @@ class FileReader:
         self._backoff_s = min(max(self._backoff_s * 2, _RESTART_FIRST_S), _RESTART_AT_MOST_S)
 
     def _leave(self) -> None:
-        """Leave both processes behind: the opener does not answer, or ended."""
+        """Abandon both processes: the opener does not answer, or has exited."""
         parser, self.parser = self.parser, None
         opener, self.opener = self.opener, None
         self._held.clear()

@@ -1,6 +1,6 @@
-"""Names for addresses in files: symbol tables are asked for when first hit and kept within a budget of bytes.
+"""Names for addresses in files: symbol tables are requested on the first hit and kept within a budget of bytes.
 
-Nothing here waits: what is not known yet has a frame that says so, and is known some ticks later.
+Nothing here waits: an address that is not resolved yet gets a placeholder frame, and its name some ticks later.
 """
 
 import os
@@ -36,8 +36,8 @@ from exhume.model.process import give_back
 from exhume.procfs.host import Host
 
 DEFAULT_BUDGET = 12 << 20
-# A node with many programs needs more than that at once, or the same files are read over and over: the budget grows
-# up to this factor when a file is hit again soon after it was forgotten.
+# A node with many programs may need more at once; otherwise the same files would be read again and again. The budget
+# grows up to this factor when a file is hit again soon after it was evicted.
 _MOST_GROWTH = 2
 _AGAIN_SOON_S = 60.0
 _REMEMBERED = 1024
@@ -46,21 +46,21 @@ _STATE_BYTES = 300
 _MAX_FILES = 4096
 _TRIM_EVERY = 512 << 10
 _MAX_BUILD_ID = 64
-_MAX_OFFSETS = 4096  # that are asked about at once
+_MAX_OFFSETS = 4096  # per request
 _CHECK_EVERY_S = 10.0
 _RETRY_FIRST_S = 1.0
 _RETRY_AT_MOST_S = 60.0
 _RETRY_NAMES_S = 5.0
-# A file is asked for names every fourth tick: asking costs half a millisecond, whatever the number of names.
+# A file's names are requested every fourth tick: a request costs half a millisecond, however many names it asks for.
 _ASK_EVERY_S = 3.5
 # How many ticks a sample waits for its names.
 _PATIENCE = 5
 
 
 class _FileState:
-    """What is known about one mapped file. A program of None means that it could not be read, or not yet; `asked` that
-    an answer is on its way, and `deferred` that there is none for want of time alone. `names_soon` says that names come
-    when they are asked for, `alone` that it is not asked together with other files."""
+    """What is known about one mapped file. `program` is None when the file could not be read, or has not been read yet.
+    `asked`: a request is in flight. `deferred`: there is no answer only because time ran out. `names_soon`: names will
+    arrive once requested. `alone`: do not request it together with other files."""
 
     __slots__ = (
         "alone",
@@ -104,7 +104,7 @@ class _Names:
 
 
 class _Loaded:
-    """What the parser knows about a file: its functions, and what it said at once about those that were hit."""
+    """The parser's first reply about a file: its functions, and what it returned for those that were hit."""
 
     __slots__ = ("names", "outlines", "program")
 
@@ -128,18 +128,18 @@ class FileSymbols:
         self._host = host
         self._budget = budget
         self._most_budget = budget * _MOST_GROWTH
-        # When files were forgotten for want of room, the latest last.
+        # When files were evicted to stay within the budget, most recent last.
         self._forgotten: OrderedDict[MappedFile, float] = OrderedDict()
         self._clock = clock
         self._known: OrderedDict[MappedFile, _FileState] = OrderedDict()
         # The same file is often mapped under several names; its table is loaded once.
         self._programs: dict[Identity, Program] = {}
         self._unchecked = self._loaded_bytes = 0
-        # Functions whose names will be asked for, each file in its time.
+        # Functions whose names have yet to be requested, each file at its own time.
         self._unasked: dict[MappedFile, _Names] = {}
-        # Files of which it will be asked whether they are as they were.
+        # Files to check for a change since they were read.
         self._unverified: list[tuple[Views, _FileState, Program]] = []
-        # Modules of which something became known, or is forgotten.
+        # Modules with newly learnt or evicted symbols.
         self._changed: set[str] = set()
         self._refusals = refusals or RefusalLog()
         self.queue = queue or ParseQueue(self._refusals)
@@ -151,7 +151,7 @@ class FileSymbols:
         return sum(program.nbytes for program in self._programs.values()) + frames * _FRAME_BYTES
 
     def frames(self, views: Views, offsets: list[int]) -> list[Frame]:
-        """A frame for each offset in a file, which any of the processes that map it may let us reach."""
+        """A frame for each offset in a file, read through any of the processes that map it."""
         file = views[0][1].file
         known = self._known_file(views, offsets)
         program = known.program
@@ -165,7 +165,7 @@ class FileSymbols:
         waits &= known.asked or known.outline_from <= self._clock()
         if fresh:
             self._name(views, known, program, fresh)
-        # A function whose name can't be read now has one frame all the same, since it has one number.
+        # A function has one number, so it gets one frame even if its name cannot be read now.
         return [
             known.frames.get(index)
             or (
@@ -177,7 +177,8 @@ class FileSymbols:
         ]
 
     def poll(self) -> None:
-        """Ask for names that are due. Files of one owner and filesystem are asked together: they fail together."""
+        """Request the names that are due. Files with the same owner and filesystem share a request, since they fail
+        together."""
         now = self._clock()
         unverified: defaultdict[tuple[Owner, Any], list[tuple[Views, _FileState, Program]]] = defaultdict(list)
         for each in self._unverified:
@@ -204,13 +205,14 @@ class FileSymbols:
                 self._ask_names(owner, batch[first : first + MAX_FILES])
 
     def take_changed(self) -> set[str]:
-        """Modules whose frames may be others than when this was last called."""
+        """Modules whose frames may have changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
     def functions(self, file: MappedFile, offsets: npt.NDArray[np.uint64]) -> tuple[int, npt.NDArray[np.intp]]:
-        """The number of the program that was read from a file, and those of the functions at some of its offsets.
-        What has one number has one frame; a function without a name has a number once it was asked for by name."""
+        """The number of the program that was read from a file, and the numbers of the functions at some of its offsets.
+        Functions with the same number have the same frame; a function without a name gets a number once its name was
+        requested."""
         known = self._known.get(file)
         if known is None or known.program is None:
             return 0, np.full(len(offsets), -1, np.intp)
@@ -244,7 +246,7 @@ class FileSymbols:
         return known
 
     def _ask_rewritten(self, owner: Owner, batch: "list[tuple[Views, _FileState, Program]]") -> None:
-        """Ask which files were written again in place (the same inode, another content): those are forgotten."""
+        """Check which files were rewritten in place (same inode, different content), and evict those."""
         paths = [f"{self._host.proc}/{views[0][0].pid}/root{views[0][1].file.path}" for views, _, _ in batch]
 
         def done(found: list[Identity | None] | FileRefused) -> None:
@@ -280,7 +282,7 @@ class FileSymbols:
             elif loaded is not None:
                 known.deferred = loaded.code == DEFERRED
                 if loaded.code in (MALFORMED, OVER_BUDGET, FAILED, TIMEOUT):
-                    # The content will be the same the next time: it is not worth the work soon.
+                    # The content will be the same next time, so retry only after the longest back-off.
                     known.backoff = _RETRY_AT_MOST_S
                 if loaded.code != NOT_ELF:
                     self._note(loaded, views)
@@ -290,7 +292,7 @@ class FileSymbols:
     def _take(self, file: MappedFile, known: _FileState, loaded: _Loaded) -> None:
         program = self._programs.setdefault(loaded.program.identity, loaded.program)
         known.program = program
-        # /proc and the kernel's records give one file two keys: what is named for one is named for the other.
+        # /proc and the kernel's records give one file two keys; a name found under one key applies to the other.
         same = (other for other in self._known.items() if other[1].program is program and other[1] is not known)
         known.frames = next((state.frames for each, state in same if each.module == file.module), {})
         if program is loaded.program:
@@ -304,10 +306,10 @@ class FileSymbols:
                 self._loaded_bytes = 0
                 give_back()
         if self._known.get(file) is not known and not any(state.program is program for state in self._known.values()):
-            self._programs.pop(program.identity, None)  # forgotten meanwhile
+            self._programs.pop(program.identity, None)  # evicted in the meantime
 
     def _ask_outlines(self, views: Views, known: _FileState, program: Program) -> None:
-        """Find out where a file's functions without a name are, now that one was hit."""
+        """Request the bounds of a file's nameless functions, now that one of them was hit."""
         known.asked = True
         known.outline_from = self._clock() + _RETRY_AT_MOST_S
 
@@ -330,8 +332,8 @@ class FileSymbols:
         self._submit(views, load, done)
 
     def _name(self, views: Views, known: _FileState, program: Program, indexes: set[int]) -> None:
-        """Make frames for functions that are hit for the first time, where that takes neither the file nor the parser;
-        ask for the others."""
+        """Make frames for functions that are hit for the first time, where neither the file nor the parser is needed;
+        request the names of the others."""
         file = views[0][1].file
         unknown: set[int] = set()
         for index in indexes:
@@ -390,7 +392,7 @@ class FileSymbols:
                 known.asked = False
                 self._changed.add(each.file.module)
                 if isinstance(found, FileRefused) and found.code != DEFERRED and len(batch) > 1:
-                    # It may be for one of them.
+                    # The failure may concern only one of the files.
                     known.names_from, known.alone = now, True
                 elif isinstance(found, FileRefused) or not found[place]:
                     known.names_from, known.names_soon = now + _RETRY_NAMES_S, False
@@ -403,22 +405,23 @@ class FileSymbols:
         self.queue.submit(owner, _device(batch[0].file), load, done)
 
     def _grow(self, size: int) -> None:
-        """So many bytes more are held: what all take is added up from time to time."""
+        """Account for this many more bytes. The total is recomputed from time to time."""
         self._unchecked += size
         if self._unchecked > self._budget // 16:
             self._unchecked = 0
             self._keep_budget()
 
     def _debug_roots(self, views: Views) -> list[str]:
-        """Where debug files may be installed: next to the file, as the processes see it, or here."""
+        """Where debug files may be installed: in the root of the processes that map the file, or in ours."""
         return [*(f"{self._host.proc}/{space.pid}/root" for space, _ in views), ""]
 
     def _find_names(self, reader: FileReader, views: Views, program: Program) -> HeldFile | None:
-        """The file that the names are in, wherever the mapped file can be reached now."""
+        """The file that holds the names, wherever the mapped file can be reached now."""
         mapped = reader.open_mapped(self._host, views)
         if mapped is None:
             return None
-        # The names of a stripped file lie in another one, which was reached through a process that may be gone.
+        # The names of a stripped file are in a separate debug file, which may have been reached through a process that
+        # has exited.
         found = [mapped]
         if program.source != program.identity:
             reply = reader.ask({"kind": "debug"}, [mapped], keep=True)
@@ -429,7 +432,7 @@ class FileSymbols:
         return match
 
     def _submit(self, views: Views, job: Callable[[FileReader], Any], done: Callable[[Any], None]) -> None:
-        """Queue a job that reads a file, at the cost of the first owner that has some of its share left."""
+        """Queue a job that reads a file, charged to the first owner that has some of its share left."""
         file = views[0][1].file
 
         def finished(result: Any) -> None:
@@ -448,19 +451,19 @@ class FileSymbols:
         self._refusals.note(refusal, mapping.file.path, space.pid, self._owners.of(space.pid, space.lineage))
 
     def _keep_budget(self) -> None:
-        """Forget files until the rest fits: of the owner that takes most, those that were not hit for longest."""
+        """Evict files until the rest fits: from the owner that uses most, least recently hit first."""
         sizes: Counter[Owner] = Counter()
         files: defaultdict[Owner, deque[MappedFile]] = defaultdict(deque)
         users: Counter[int] = Counter()
         for file, known in self._known.items():
             files[known.owner].append(file)
-            # A table that several names share counts for the first.
+            # A table shared by several mapped files is charged to the first.
             new = known.program is not None and not users[known.program.number]
             sizes[known.owner] += _state_bytes(known, with_program=new)
             if known.program is not None:
                 users[known.program.number] += 1
         size = sizes.total()
-        # Many at once: what all take is added up each time.
+        # Evict many at once: each round recomputes the total.
         most = _MAX_FILES * 7 // 8 if len(self._known) > _MAX_FILES else _MAX_FILES
         while len(self._known) > 1 and (size > self._budget or len(self._known) > most):
             owner = max(files, key=sizes.__getitem__)
@@ -487,7 +490,8 @@ class FileSymbols:
 
 
 def _device(file: MappedFile) -> tuple[int, int, int]:
-    """Disks answer as a whole; a filesystem without a device (network, FUSE, overlay) may stop to."""
+    """The unit that may stop answering: one file on a disk, or a whole filesystem without a block device (network,
+    FUSE, overlay)."""
     return file.key.major, file.key.minor, file.key.inode if file.key.major else 0
 
 
@@ -496,11 +500,11 @@ def _state_bytes(known: _FileState, *, with_program: bool) -> int:
     return len(known.frames) * _FRAME_BYTES + table + _STATE_BYTES
 
 
-# What follows runs in the queue's thread.
+# Everything below runs in the queue's thread.
 
 
 def _opened(reader: FileReader, host: Host, views: Views) -> HeldFile:
-    """The mapped file. Raises FileRefused where no process lets us reach it."""
+    """The mapped file. Raises FileRefused when no process makes it reachable."""
     found = reader.open_mapped(host, views)
     if found is None:
         raise FileRefused(NOT_ELF)
@@ -535,7 +539,7 @@ def _indexed_names(reply: Arrays, program: Program) -> dict[int, bytes]:
 
 
 def _debug_files(reader: FileReader, reply: Arrays, file: HeldFile, roots: list[str]) -> list[HeldFile]:
-    """The debug files of a stripped file that are installed; the parser decides which of them belongs to it."""
+    """The installed debug files of a stripped file; the parser decides which of them matches."""
     build_id = column(reply, "build_id", np.uint8).tobytes()
     link = os.fsdecode(column(reply, "link", np.uint8).tobytes())
     if not 4 <= len(build_id) <= _MAX_BUILD_ID:

@@ -1,4 +1,4 @@
-"""A frame: what a sampled address is called. Its id is a hash of that name, so recordings merge by id."""
+"""A frame: the name of a sampled address. Its id is a hash of that name, so recordings merge by id."""
 
 from array import array
 from dataclasses import dataclass, field
@@ -7,14 +7,14 @@ from hashlib import blake2b
 KERNEL = "kernel"
 USER = "user"
 JIT = "jit"
-# The module of code that is in no file and in no perf map.
+# The module of code that is neither in a file nor in a perf map.
 ANONYMOUS = "[anon]"
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One function as people read it. `kind` is kernel, user or jit; a `deferred` one may get another name later, and
-    one with `patience` is likely to have it within so many ticks."""
+    """One function as shown to users. `kind` is kernel, user or jit. A `deferred` frame may be renamed later; one with
+    `patience` is likely to have its name within that many ticks."""
 
     kind: str
     module: str
@@ -22,7 +22,7 @@ class Frame:
     id: int
     deferred: bool = field(default=False, compare=False)
     patience: int = field(default=0, compare=False)
-    # Whether the same address will mean the same later: code made at run time may move, or be named later.
+    # Whether the address will keep its meaning: code generated at run time may move, or get its name later.
     settled: bool = field(default=True, compare=False)
 
 

@@ -1,7 +1,7 @@
 """Kernel symbols: /proc/kallsyms as two arrays and a string, a few megabytes for hundreds of thousands of symbols.
 
-The text is read in chunks and taken apart with numpy, so that loading costs tens of milliseconds and never holds
-more than a chunk of it.
+The text is read in chunks and parsed with numpy, so loading costs tens of milliseconds and never holds more than one
+chunk.
 """
 
 import os
@@ -26,17 +26,17 @@ VDSO = "[vdso]"
 
 
 class VdsoSymbols:
-    """Looks up offsets in the vdso, read from our own memory."""
+    """Looks up offsets in the vDSO, read from our own memory."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._size = 0
         self._program: Program | None = None
         self._loaded = False
-        self._frames: dict[int, Frame] = {}  # by offset: at most as many as the vdso has bytes, a page or two
+        self._frames: dict[int, Frame] = {}  # by offset: at most as many as the vDSO has bytes, a page or two
 
     def frame(self, mapping: Mapping, offset: int) -> Frame:
-        """The frame at an offset. A vdso of another size is not ours (a 32-bit process) and stays nameless."""
+        """The frame at an offset. A vDSO of another size is not ours (a 32-bit process) and stays nameless."""
         if not self._loaded:
             self._load()
             self._loaded = True
@@ -86,15 +86,15 @@ _CHUNK = 256 << 10
 _NO_NAME = np.uint32(2**32 - 1)
 _DATA = np.uint32(2**32 - 1)
 _PAGE = np.uint64(4096)
-# kallsyms gives no sizes. The last function before data or another module reaches to the end of the following
-# page (as perf has it), and a BPF program no further than this.
+# kallsyms has no sizes. The last function before data or another module extends to the end of the following page (as in
+# perf), a BPF program no further than this.
 _BPF_REACH = np.uint64(64 << 10)
-# The padding before each function has a symbol of its own on kernels with call-depth tracking. It is never executed,
-# but the address before a function that was interrupted at its first instruction lies in it: it is counted as the
-# function's, which also halves the memory.
+# On kernels with call-depth tracking the padding before each function has a symbol of its own. It is never executed,
+# but the address just before a function that was interrupted at its first instruction lies in it. The padding is
+# attributed to the function, which also halves the memory.
 _PADDING = b"__pfx_"
-# Symbols of the linker script (include/asm-generic/vmlinux.lds.h), not of functions: __cpuidle_text_start,
-# __sched_text_end. Where no padding lies between sections, a function begins at the same address.
+# Symbols of the linker script (include/asm-generic/vmlinux.lds.h) rather than functions: __cpuidle_text_start,
+# __sched_text_end. Where sections are not padded, a function begins at the same address.
 _SECTION_MARKS = (b"_text_start", b"_text_end")
 
 _NEWLINE, _TAB = 10, 9
@@ -107,7 +107,7 @@ _TEXT[list(b"tTwW")] = True
 
 @dataclass(slots=True)
 class KernelTable:
-    """Sorted addresses, each with the offset of its name, or with none where nameless memory begins."""
+    """Sorted addresses, each with the offset of its name, or with no name where nameless memory begins."""
 
     addresses: npt.NDArray[np.uint64]
     names: npt.NDArray[np.uint32]
@@ -115,14 +115,14 @@ class KernelTable:
     hidden: bool
 
     def find(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-        """The index of the function that each address lies in; -1 where none is known."""
+        """The index of the function that contains each address; -1 where none is known."""
         at = np.searchsorted(self.addresses, addresses, side="right") - 1
         if len(self.names):
             at[self.names[at] == _NO_NAME] = -1
         return at
 
     def symbol(self, index: int) -> tuple[str, str]:
-        """Module and name of a function."""
+        """The module and name of a function."""
         start = int(self.names[index])
         name, _, module = self.blob[start : self.blob.index(b"\n", start)].partition(b"\t")
         return (readable(module) if module else KERNEL_MODULE), readable(name)
@@ -134,8 +134,8 @@ class KernelTable:
 
 @dataclass(slots=True)
 class _Lines:
-    """The symbols in one chunk of text. `region` is 0 for the kernel's own code, a hash of the module for that of
-    a module, and _DATA for data; `marks` are those of sections."""
+    """The symbols in one chunk of text. `region` is 0 for core kernel code, a hash of the module name for module code,
+    and _DATA for data; `marks` flags section symbols."""
 
     addresses: npt.NDArray[np.uint64]
     names: npt.NDArray[np.uint32]
@@ -145,18 +145,18 @@ class _Lines:
 
 
 def kallsyms_hidden(path: str) -> bool:
-    """Whether the kernel shows only zeros to us, by the first page. Raises OSError where there is no kallsyms."""
+    """Whether kptr_restrict zeroes the addresses for us, judged by the first page. Raises OSError without kallsyms."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         lines = os.read(fd, 4096).splitlines()
     finally:
         os.close(fd)
-    # Per-CPU symbols come first on some kernels, and one of them is at zero: all have to be.
+    # On some kernels per-CPU symbols come first, and one of them is at address zero, so all addresses must be zero.
     return bool(lines) and not any(line.split(b" ", 1)[0].strip(b"0") for line in lines)
 
 
 def load_kallsyms(path: str) -> KernelTable:
-    """Read kallsyms. Raises OSError where there is none. `hidden` is set where kptr_restrict zeroes all addresses."""
+    """Read kallsyms. Raises OSError when it is missing. Sets `hidden` when kptr_restrict zeroes all addresses."""
     parts: list[_Lines] = []
     size = 0
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -178,7 +178,7 @@ def load_kallsyms(path: str) -> KernelTable:
 
 
 def _read_chunk(fd: int, pending: bytes) -> bytes:
-    """The rest of the last chunk and more; the kernel hands out a page at a time."""
+    """The rest of the last chunk plus new text; the kernel returns one page per read."""
     pieces = [pending]
     size = 0
     while size < _CHUNK and (piece := os.read(fd, _CHUNK)):
@@ -199,7 +199,7 @@ def _parse(content: bytes, blob_offset: int) -> _Lines:
     code = _TEXT[text[starts + width + 1]]
     named = code & ~_begins_with(text, names_at, _PADDING)
     begin, end = names_at[named], ends[named] + 1
-    # What is no name and what is one, in turn.
+    # Alternating edges of gaps and names.
     edges = np.zeros(2 * len(begin) + 2, np.intp)
     edges[1:-1:2], edges[2:-1:2], edges[-1] = begin, end, len(text)
     inside = np.zeros(len(edges) - 1, np.bool_)
@@ -215,7 +215,7 @@ def _parse(content: bytes, blob_offset: int) -> _Lines:
 
 
 def _hexadecimal(text: npt.NDArray[np.uint8], at: npt.NDArray[np.intp], width: int) -> npt.NDArray[np.uint64]:
-    """The numbers of so many digits at some places; the lower 64 bits of each."""
+    """The hexadecimal numbers of a given length at some positions; the lower 64 bits of each."""
     digits = np.zeros((len(at), 16), np.uint8)
     kept = np.arange(max(0, width - 16), width)
     digits[:, 16 - len(kept) :] = _HEX[text[at[:, None] + kept]]
@@ -226,7 +226,7 @@ def _begins_with(text: npt.NDArray[np.uint8], at: npt.NDArray[np.intp], prefix: 
     last = len(text) - 1
     left = np.arange(len(at))
     for i, char in enumerate(prefix):
-        # Few are left after the first characters.
+        # Few candidates are left after the first characters.
         left = left[text[np.minimum(at[left] + i, last)] == char]
     matches = np.zeros(len(at), np.bool_)
     matches[left] = True
@@ -234,7 +234,7 @@ def _begins_with(text: npt.NDArray[np.uint8], at: npt.NDArray[np.intp], prefix: 
 
 
 def _regions(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.intp]) -> npt.NDArray[np.uint32]:
-    """Which module each line belongs to, distinguished well enough by its length and its ends."""
+    """A hash of each line's module, from the length and both ends of its name; 0 for the kernel itself."""
     tabs = np.append(-1, np.flatnonzero(text == _TAB))
     regions = np.zeros(len(ends), np.uint32)
     tab = tabs[np.searchsorted(tabs, ends) - 1]  # the last tab before each line's end...
@@ -261,12 +261,12 @@ def _assemble(parts: list[_Lines]) -> KernelTable:
     marks = np.concatenate([part.marks for part in parts])
     blob = b"".join(part.blob for part in parts)
     parts.clear()
-    # Per-CPU symbols are offsets near zero, not addresses.
+    # Per-CPU symbols are offsets near zero rather than addresses.
     order = np.argsort(addresses, kind="stable")
     order = order[np.searchsorted(addresses[order], np.uint64(1 << 63)) :]
     addresses, names, regions, marks = addresses[order], names[order], regions[order], marks[order]
-    # Of several functions at one address the last listed is taken, as perf does; a function beats a section's mark, and
-    # both beat data.
+    # Of several functions at one address the last one listed wins, as in perf; a function wins over a section symbol,
+    # and both win over data.
     named = names != _NO_NAME
     group = np.cumsum(np.append(True, addresses[1:] != addresses[:-1])) - 1
     keep = np.zeros(int(group[-1]) + 1 if len(group) else 0, np.intp)
@@ -278,7 +278,7 @@ def _assemble(parts: list[_Lines]) -> KernelTable:
     addresses[padding + 1] = addresses[padding]
     addresses, names, regions = (np.delete(each, padding) for each in (addresses, names, regions))
     addresses, names = _with_region_ends(addresses, names, regions)
-    # Nameless memory needs one mark, where it begins.
+    # Nameless memory needs a single entry, where it begins.
     keep_mark = np.append(True, (names[1:] != _NO_NAME) | (names[:-1] != _NO_NAME)) if len(names) else slice(None)
     return KernelTable(addresses[keep_mark], names[keep_mark], blob, hidden=False)
 
@@ -286,7 +286,7 @@ def _assemble(parts: list[_Lines]) -> KernelTable:
 def _with_region_ends(
     addresses: npt.NDArray[np.uint64], names: npt.NDArray[np.uint32], regions: npt.NDArray[np.uint32]
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
-    """With marks where each stretch of code, and each BPF program, ends at the latest."""
+    """Add end markers: the latest possible end of each stretch of code and of each BPF program."""
     bpf = regions == _BPF_REGION
     last = np.append(regions[1:] != regions[:-1], True) | bpf
     last &= names != _NO_NAME
@@ -297,8 +297,8 @@ def _with_region_ends(
     return np.insert(addresses, at + 1, reach), np.insert(names, at + 1, _NO_NAME)
 
 
-# A load costs a tenth of a second of CPU: one that named nothing new doubles the time until the next, up to an hour,
-# unless modules were loaded.
+# A load costs a tenth of a second of CPU. Each load that resolves nothing new doubles the delay before the next one, up
+# to an hour, unless modules were loaded.
 _RELOAD_AFTER_S, _RELOAD_AFTER_AT_MOST_S = 60.0, 3600.0
 _MAX_UNKNOWN = 4096
 
@@ -324,11 +324,11 @@ class KernelSymbols:
         return self._table.nbytes if self._table else 0
 
     def changed(self) -> None:
-        """A module or BPF program came or went: what was loaded may name the wrong one."""
+        """Note that a module or BPF program was loaded or unloaded: the table may now give wrong names."""
         self._changed = True
 
     def functions(self, addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
-        """The number of each address's function, -1 for none. Numbers change with the generation."""
+        """The function number of each address, -1 for none. Numbers change with the generation."""
         return self._fresh_table().find(addresses)
 
     def frames(self, addresses: npt.NDArray[np.uint64]) -> list[Frame]:
@@ -364,8 +364,8 @@ class KernelSymbols:
         return self._table
 
     def _worth_reloading(self, addresses: npt.NDArray[np.uint64], at: npt.NDArray[np.intp]) -> bool:
-        """Whether something is unknown that the last load didn't already fail to find, or lies in a BPF
-        program, which another may have replaced."""
+        """Whether an address is unknown that the last load did not already fail to find, or lies in a BPF program,
+        which may have been replaced by another."""
         age = self._age()
         if age <= _RELOAD_AFTER_S or (age <= self._reload_after_s and self._loaded_modules() == self._modules):
             return False
@@ -379,8 +379,8 @@ class KernelSymbols:
         return [table.symbol(index) if index >= 0 else None for index in at.tolist()]
 
     def _loaded_modules(self) -> list[tuple[bytes, ...]]:
-        """Their names and addresses, without how often each is used. perf has no record of a module that is loaded:
-        perf_event_ksymbol is for BPF and trampolines."""
+        """Names and addresses of the loaded modules, without their reference counts. perf has no record of a module
+        load: perf_event_ksymbol covers only BPF and trampolines."""
         try:
             with open(f"{self._host.proc}/modules", "rb") as modules:  # noqa: PTH123
                 # kernel/module/procfs.c, m_show: name, size, references, users, state, address.
@@ -392,7 +392,7 @@ class KernelSymbols:
         return self._clock() - self._loaded_at
 
     def _load(self) -> KernelTable:
-        # The old table goes first: two at once would double the peak.
+        # Drop the old table first: two at once would double the peak memory.
         self._table = None
         self._frames.clear()
         self._changed = False
@@ -409,7 +409,7 @@ class KernelSymbols:
         return table
 
     def _look_for_names(self) -> MissingSource | None:
-        """What is missing for names: a look at the first symbols, so that it can be reported before any is needed."""
+        """Report what is missing for kernel names: look at the first symbols now, before any name is needed."""
         try:
             hidden = kallsyms_hidden(f"{self._host.proc}/kallsyms")
         except OSError as error:

@@ -1,9 +1,9 @@
-"""Finding the very file that a process maps: a wrong file would give wrong names.
+"""Find the exact file that a process maps: a wrong file would give wrong names.
 
-A path alone proves nothing: containers have their own /usr/lib, packages are upgraded under running programs,
-binaries are deleted. A file counts as the mapped one when its device and inode are those that the kernel
-reported. Some filesystems (overlayfs, btrfs) report other numbers for mappings than for files; there the process
-itself has to vouch for it, by still mapping that path at that address.
+A path alone proves nothing: containers have their own /usr/lib, packages are upgraded under running programs, binaries
+are deleted. A file is accepted as the mapped one when its device and inode are those that the kernel reported. Some
+filesystems (overlayfs, btrfs) report different numbers for mappings than for files; there the process itself must vouch
+for the file by still mapping that path at that address.
 """
 
 import ctypes
@@ -28,11 +28,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def open_regular(path: str, key: FileKey | None = None, *, root: str = "", follow: bool = True) -> OpenFile | None:
-    """Open a regular file, and only the one with the device and inode of `key` where that is given. Links on the way
-    stay below `root`, as they do for the processes that have it as theirs.
+    """Open a regular file; if `key` is given, only the file with that device and inode. Links on the way are resolved
+    below `root`, as they are for the processes that have it as their root.
 
-    Anything else (a pipe, a device) is left alone: opening it may block or act. O_PATH opens nothing but the name
-    (fs/open.c, do_dentry_open); what was looked at by it is then opened itself, so that a link or a rename in between
+    Anything else (a pipe, a device) is left alone: opening it may block or have side effects. O_PATH opens only the
+    name (fs/open.c, do_dentry_open). The checked O_PATH descriptor is then reopened, so a link or rename in between
     changes nothing.
     """
     try:
@@ -52,7 +52,7 @@ def open_regular(path: str, key: FileKey | None = None, *, root: str = "", follo
 
 
 def _look(root: str, path: str, flags: int) -> int:
-    """A path below a root, looked up by openat2 where the kernel has it (Linux 5.6) and the container lets us."""
+    """Look up a path below a root, with openat2 if the kernel has it (Linux 5.6) and the container allows it."""
     if root:
         above = os.open(root, _LOOK | os.O_DIRECTORY)
         try:
@@ -73,7 +73,7 @@ def _is_file_of(key: FileKey, status: os.stat_result) -> bool:
 
 
 def open_mapped(host: Host, space: AddressSpace, mapping: Mapping) -> OpenFile | None:
-    """The file behind a mapping, or None when it can't be reached or can't be proven to be the right one."""
+    """Open the file behind a mapping; None when it is unreachable or cannot be proven to be the right one."""
     key, path = mapping.file.key, mapping.file.path
     if (file := _open_exact(f"{host.proc}/{space.pid}/root", path, key)) is not None:
         return file
@@ -96,18 +96,18 @@ def _open_exact(root: str, path: str, key: FileKey) -> OpenFile | None:
 
 
 def _same_generation(fd: int, key: FileKey) -> bool:
-    """Whether this inode is still the one that was mapped: numbers of deleted files are given out again."""
+    """Whether this is still the inode that was mapped: the inode numbers of deleted files are reused."""
     if not key.generation:
         return True
     try:
         answer = fcntl.ioctl(fd, _FS_IOC_GETVERSION, bytes(8))
-    except OSError:  # a filesystem without generations
+    except OSError:  # a filesystem without inode generations
         return True
     return bool(struct.unpack_from("=I", answer)[0] == key.generation & 0xFFFFFFFF)
 
 
 def _open_vouched(host: Host, pid: int, mapping: Mapping) -> OpenFile | None:
-    """The file by the word of the living process: it still maps this path at this address."""
+    """Open the file that the living process vouches for: it still maps this path at this address."""
     try:
         now = _mapping_at(ProcMaps(f"{host.proc}/{pid}/maps"), mapping)
     except OSError:
@@ -138,5 +138,5 @@ def _mapping_at(maps: Iterable[Mapping], mapping: Mapping) -> Mapping | None:
 
 
 def _proven_different(key: FileKey, major: int, minor: int, inode: int) -> bool:
-    """Whether these can't be the same file: another inode of the same device."""
+    """Whether these are certainly different files: different inodes on the same device."""
     return (major, minor) == (key.major, key.minor) and inode != key.inode

@@ -1,7 +1,7 @@
-"""The executable mappings of processes, and user addresses without the bits that are not part of the address.
+"""The executable mappings of processes, and stripping of the bits that are not part of a user address.
 
-On aarch64 the top byte of a pointer may hold a tag, and a return address on the stack carries a pointer
-authentication code in the bits above the virtual address. Both have to go before an address is looked up.
+On aarch64 the top byte of a pointer may hold a tag, and a return address on the stack carries a pointer authentication
+code in the bits above the virtual address. Both must be removed before an address is looked up.
 """
 
 from array import array
@@ -24,16 +24,16 @@ _KERNEL_HALF = np.uint64(1 << 55)
 
 
 def strip_tags(addresses: npt.NDArray[np.uint64], va_bits: int = AARCH64_VA_BITS) -> npt.NDArray[np.uint64]:
-    """aarch64 user addresses cut to `va_bits`; kernel addresses (bit 55 set) are left as they are."""
+    """Cut aarch64 user addresses to `va_bits`; kernel addresses (bit 55 set) are left unchanged."""
     mask = np.uint64((1 << va_bits) - 1)
     return np.where(addresses & _KERNEL_HALF, addresses, addresses & mask)
 
 
 def user_va_bits(host: Host) -> int:
-    """How many bits a user address has on this kernel, seen from where our own stack lies.
+    """The number of bits in a user address on this kernel, judged by the location of our own stack.
 
-    Kernels with 52 bits still place ordinary processes below 48 (more only on request), and kernels built for
-    39 or 42 bits put authentication codes right above those.
+    Kernels with 52 bits still place ordinary processes below 48 (higher only on request), and kernels built for 39 or
+    42 bits put authentication codes right above those.
     """
     try:
         maps = (host.proc / "self/maps").read_bytes()
@@ -48,18 +48,18 @@ _MEMORY_PATHS = ("//anon", "/anon_hugepage", "/dev/zero", "/SYSV")
 _JIT_PATHS = ("[anon", "[heap", "[stack", "/memfd:", *_MEMORY_PATHS)
 _MAX_PENDING = 128
 _MAX_LINEAGE = 3
-# What is kept of one process: executable mappings, and bytes of paths that are longer than any usual one (each up to
-# 4,096). A process may have 65,530 mappings (vm.max_map_count).
+# Limits per process: executable mappings, and bytes of unusually long paths (each path up to 4,096). A process may have
+# 65,530 mappings (vm.max_map_count).
 MAX_MAPPINGS = 8192
 _LONG_PATH = 256
 _MAX_LONG_PATHS = 256 << 10
-# How much of /proc/PID/maps is read, and how much at once: the kernel hands out a page or so.
+# How much of /proc/PID/maps is read in total, and per read: the kernel returns about a page.
 _MAX_MAPS_BYTES = 16 << 20
 _MAPS_AT_ONCE = 64 << 10
 
 
 class FileKey(NamedTuple):
-    """How the kernel names a mapped file. Generation 0 means that it is not known."""
+    """The kernel's identity of a mapped file. Generation 0 means unknown."""
 
     major: int
     minor: int
@@ -73,26 +73,26 @@ _start_of = itemgetter(0)
 
 
 class MappedFile:
-    """A file (or a piece of nameless memory) that processes map; one object for all of them.
+    """A file (or a stretch of anonymous memory) that processes map; all of them share one object.
 
-    `path` is as the kernel wrote it, less the mark of a deleted file; `module` is the same fit to be shown.
+    `path` is as the kernel wrote it, without the mark of a deleted file; `module` is the same, fit for display.
     """
 
     __slots__ = ("__weakref__", "base", "key", "long_path", "maybe_jit", "module", "number", "on_disk", "path")
 
     def __init__(self, key: FileKey) -> None:
         self.key = key
-        # Never used again, not even when the object is gone: conclusions are kept by it.
+        # Never reused, even after the object is gone: cached conclusions are keyed by it.
         self.number = next(_numbers)
         self.path = key.path.removesuffix(_DELETED)
-        # The length of a path that is longer than usual ones, else 0.
+        # The length of the path if it is unusually long, else 0.
         self.long_path = len(self.path) if len(self.path) > _LONG_PATH else 0
         module = readable(self.path.encode("utf-8", "surrogateescape"))
         self.module = self.path if module == self.path else module
         self.base = self.module.rsplit("/", 1)[-1]
-        # Whether there may be a program in it; memory without a file holds JIT code, if any.
+        # Whether it may contain a program; memory without a file holds JIT code at most.
         self.on_disk = self.path.startswith("/") and not self.path.startswith(_MEMORY_PATHS)
-        # Whether a runtime may have put compiled code here: nameless memory, or a file that is only memory.
+        # Whether a runtime may have put compiled code here: anonymous memory, or a memory-backed file.
         self.maybe_jit = not self.path or self.path.startswith(_JIT_PATHS)
 
 
@@ -107,7 +107,7 @@ _known: WeakValueDictionary[FileKey, MappedFile] = WeakValueDictionary()
 
 
 def mapped_file(key: FileKey) -> MappedFile:
-    """The one object that stands for this file."""
+    """The single object for this file."""
     file = _known.get(key)
     if file is None:
         file = _known[key] = MappedFile(key)
@@ -115,7 +115,8 @@ def mapped_file(key: FileKey) -> MappedFile:
 
 
 class Layout:
-    """Mappings sorted by address and free of overlaps, as columns: thousands of processes are held at once."""
+    """Mappings sorted by address and free of overlaps, stored as columns because thousands of processes are held at
+    once."""
 
     __slots__ = ("ends", "files", "numbers", "offsets", "starts")
 
@@ -125,15 +126,15 @@ class Layout:
         self.ends = array("Q", ends)
         self.offsets = array("Q", offsets)
         self.files: list[MappedFile] = list(files)
-        # Twice the number of each file, and one more where it may hold compiled code.
+        # Twice the number of each file, plus one if it may hold compiled code.
         self.numbers = array("Q", [file.number << 1 | file.maybe_jit for file in files])
 
     def overlaps(self) -> bool:
-        """Whether one of them begins before the one before it ends."""
+        """Whether any mapping begins before the previous one ends."""
         return not all(map(le, self.ends, self.starts[1:]))
 
     def index(self, address: int) -> int:
-        """Which mapping an address lies in; -1 for none."""
+        """The index of the mapping that contains an address; -1 for none."""
         at = bisect_right(self.starts, address) - 1
         return at if at >= 0 and address < self.ends[at] else -1
 
@@ -145,7 +146,7 @@ class Layout:
 
 
 def _overlaid(mappings: list[Mapping], made: Iterable[Mapping]) -> list[Mapping]:
-    """Mappings after more were made, in order; what those cover is gone, as the kernel unmapped it."""
+    """Apply newer mappings, in order; whatever they cover is removed, as the kernel unmapped it."""
     starts = [mapping.start for mapping in mappings]
     for new in made:
         first = bisect_right(starts, new.start)
@@ -170,7 +171,7 @@ _EMPTY = Layout()
 
 
 class _Image:
-    """A layout, and the mappings made since, in order; `long_paths` are the bytes of their long paths."""
+    """A layout, and the mappings made since, in order; `long_paths` is the total size of their long paths in bytes."""
 
     __slots__ = ("layout", "long_paths", "pending")
 
@@ -180,7 +181,7 @@ class _Image:
         self.long_paths = long_paths
 
     def add(self, made: list[Mapping]) -> int:
-        """Take in mappings; returns how many were left out, being beyond the bounds of one process."""
+        """Add mappings; returns how many were left out because they exceed the limits per process."""
         room = MAX_MAPPINGS - len(self.layout.files) - len(self.pending)
         kept = made if len(made) <= room else made[: max(room, 0)]
         for index, (_, _, _, file) in enumerate(kept):
@@ -197,7 +198,7 @@ class _Image:
     def settle(self) -> None:
         made = self.pending
         if not self.layout.files:
-            # A program that was just loaded: almost always apart from each other.
+            # A program that was just loaded: its mappings almost never overlap.
             layout = Layout(sorted(made, key=_start_of))
             if not layout.overlaps():
                 self.layout, self.pending = layout, []
@@ -209,8 +210,8 @@ class _Image:
 class AddressSpace:
     """The executable mappings of one process image.
 
-    `pid` is a process through whose /proc/PID/root its files can be reached; `lineage` are its ancestors,
-    asked when it has already gone. `truncated` says that it had more mappings than were read.
+    `pid` is a process through whose /proc/PID/root its files can be reached; `lineage` is its ancestors, used when it
+    has already exited. `truncated` means that it had more mappings than were read.
     """
 
     __slots__ = ("_image", "_shared", "lineage", "pid", "truncated")
@@ -224,7 +225,7 @@ class AddressSpace:
 
     @classmethod
     def from_proc(cls, host: Host, pid: int) -> "AddressSpace | None":
-        """The mappings that a living process has now; None when it is gone or out of reach."""
+        """Read the current mappings of a living process; None when it has exited or cannot be accessed."""
         maps = ProcMaps(f"{host.proc}/{pid}/maps")
         try:
             mappings = list(maps)
@@ -236,7 +237,7 @@ class AddressSpace:
         return space
 
     def fork(self, pid: int) -> "AddressSpace":
-        """The same mappings for a child; shared until one of the two changes."""
+        """The same mappings for a child; shared until either of them changes."""
         child = AddressSpace.__new__(AddressSpace)
         child.pid = pid
         child.lineage = (self.pid, *self.lineage[: _MAX_LINEAGE - 1])
@@ -246,11 +247,11 @@ class AddressSpace:
         return child
 
     def exec(self) -> "AddressSpace":
-        """An empty space for the new program of the same process."""
+        """An empty address space for the program that the same process executes next."""
         return AddressSpace(self.pid, self.lineage)
 
     def add(self, made: list[Mapping]) -> int:
-        """Executable mappings that the process just made, in order. Returns how many of them were left out."""
+        """Add executable mappings that the process just made, in order. Returns how many were left out."""
         if self._shared:
             self._image = _Image(self._image.layout, self._image.pending.copy(), self._image.long_paths)
             self._shared = False
@@ -258,21 +259,21 @@ class AddressSpace:
 
     @property
     def layout(self) -> Layout:
-        """The mappings, in order. Not to be changed."""
+        """The mappings, in order. Callers must not change them."""
         image = self._image
         if image.pending:
             image.settle()
         return image.layout
 
     def find(self, address: int) -> Mapping | None:
-        """The mapping that an address lies in."""
+        """The mapping that contains an address."""
         layout = self.layout
         at = layout.index(address)
         return layout.mapping(at) if at >= 0 else None
 
 
 class ProcMaps:
-    """The executable mappings in /proc/PID/maps, read in pieces as far as they are asked for, up to a bound."""
+    """The executable mappings in /proc/PID/maps, read in pieces on demand, up to a limit."""
 
     def __init__(self, path: str) -> None:
         self._path = path

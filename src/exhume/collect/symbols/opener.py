@@ -1,9 +1,9 @@
-"""The opener process: opens files of watched processes, and hands them to the parser, which it starts.
+"""The opener process: opens files of watched processes, and passes them to the parser, which it starts.
 
-A file system that does not answer (FUSE, NFS) blocks whatever opens, reads or closes its files, and what is blocked
-there can't be ended, not by SIGKILL either (fs/fuse/dev.c, request_wait_answer). So the recorder holds no file of a
-watched process: this one does, with the rights that reaching them takes, and the recorder leaves it behind when it does
-not answer. It reads nothing of the files, and nothing from the parser.
+A filesystem that does not answer (FUSE, NFS) blocks any process that opens, reads or closes its files, and a process
+blocked there cannot be killed, not even by SIGKILL (fs/fuse/dev.c, request_wait_answer). So the recorder itself holds
+no file of a watched process. The opener does, with the privileges that this requires, and the recorder abandons it when
+it stops answering. The opener reads neither the files nor anything from the parser.
 """
 
 import contextlib
@@ -26,23 +26,23 @@ from exhume.collect.symbols.parser.wire import receive_request, send_request
 from exhume.procfs.host import Host
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_NO_NEW_PRIVS = 1, 15, 38  # linux/prctl.h
-# How long a parser that was killed may take to end.
+# How long a killed parser may take to exit.
 _END_S = 1.0
 
 _Message = dict[str, Any]
 
 
 class Opener:
-    """Answers the recorder: each request has one reply. The files of a job are held until it is over."""
+    """Answers the recorder: one reply per request. The files of a job are held until the job is over."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._held: dict[int, OpenFile] = {}
         self._numbers = itertools.count()
-        # Only written to: what comes from the parser is for the recorder.
+        # Write-only: the parser's replies go to the recorder.
         self._to_parser: socket.socket | None = None
         self._parser = 0
-        # Parsers that were killed and have not ended yet.
+        # Parsers that were killed and have not exited yet.
         self._ending: set[int] = set()
 
     def serve(self) -> None:
@@ -77,7 +77,7 @@ class Opener:
         return {"number": number, "identity": file.identity, "uid": user, "path": file.path, "root": file.root}
 
     def _open_mapped(self, request: _Message) -> _Message | None:
-        """The file that processes map, by the first of them that lets us reach it."""
+        """Open the mapped file through the first of the processes that makes it reachable."""
         host = Host(proc=Path(request["proc"]))
         for pid, lineage, start, end, offset, key in request["views"]:
             mapping = Mapping(start, end, offset, mapped_file(FileKey(*key)))
@@ -108,9 +108,9 @@ class Opener:
             self._held.pop(number).close()
 
     def _start_parser(self) -> None:
-        """Fork a parser, and pass the recorder its connection and what it can be ended by."""
+        """Fork a parser, and pass its connection and a handle to kill it to the recorder."""
         self._reap()
-        parser_server.warm_up()  # once for all of them
+        parser_server.warm_up()  # once for all parsers
         try:
             recorders, parsers = socket.socketpair()
         except OSError as error:
@@ -125,7 +125,7 @@ class Opener:
             self._reply({"error": error.strerror})
             return
         if pid == 0:
-            # Whatever happens, this copy never opens anything.
+            # Whatever happens, the child must never open anything.
             try:
                 keep_only(parsers)
                 parser_server.serve(parsers, us)
@@ -140,8 +140,8 @@ class Opener:
             os.close(pidfd)
 
     def _stop_parser(self, ends_within: float) -> _Message:
-        """End the parser, unless it does by itself within some seconds; returns how it ended and what it took, or
-        nothing where it does not end."""
+        """Stop the parser unless it exits by itself within some seconds. Returns its exit status and CPU time, or
+        nothing when it does not exit."""
         pid, self._parser = self._parser, 0
         if self._to_parser is not None:
             self._to_parser.close()
@@ -178,29 +178,29 @@ def _identity(path: str) -> tuple[int, int, int, int] | None:
 
 
 def keep_only(connection: socket.socket) -> None:
-    """Close every file but this one, in a process that was just forked."""
+    """Close every other file descriptor in a process that was just forked."""
     null = os.open(os.devnull, os.O_RDONLY)
     for stream in range(3):
         os.dup2(null, stream)
     for other in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208 - a tenth of the time of pathlib
         if other > 2 and other != connection.fileno():
-            with contextlib.suppress(OSError):  # the list itself is closed by now
+            with contextlib.suppress(OSError):  # the descriptor of the listing is closed by now
                 os.close(other)
 
 
 def serve(connection: socket.socket, recorder: int) -> None:
-    """Answer the recorder, which has this process id, until it is gone."""
+    """Answer the recorder, whose process id is given, until it exits."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != recorder:
         return
-    # Signals to a whole session or service are for the recorder, which waits for outstanding names.
+    # Signals to a whole session or service are meant for the recorder, which waits for outstanding names.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.chdir("/")
     libc.prctl(_PR_SET_NAME, b"exhume-opener", 0, 0, 0)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    gc.freeze()  # what is loaded stays: it need not be looked through again
+    gc.freeze()  # what is loaded stays, so the collector need not scan it
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         Opener(connection).serve()
 

@@ -1,5 +1,5 @@
-"""The recorder's end of the processes that open and parse files: starts them, asks them, and ends them or leaves them
-behind when they take too long."""
+"""The recorder's side of the opener and parser processes: starts them, sends them requests, and ends or abandons them
+when they take too long."""
 
 import contextlib
 import os
@@ -26,19 +26,19 @@ from exhume.model.isolation import isolated_environment, isolated_python
 from exhume.procfs.pid_status import status_values
 
 _MODULE = "exhume.collect.symbols.opener"
-# On a starved machine a process takes seconds to start.
+# On a starved machine it takes seconds to start a process.
 START_S = 20.0
-# How long a process that was killed may take to end: the recorder waits for it when it ends itself.
+# How long a killed process may take to exit; the recorder waits this long when it exits itself.
 _END_S = 0.5
 _MEASURE_EVERY_S = 30.0
-# One thread is enough, and each has a stack and buffers.
+# One thread is enough, and each thread costs a stack and buffers.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 class ProcessFailed(Exception):
-    """The process could not be started, ended, or sent what makes no sense: it is of no more use."""
+    """The process could not be started, has exited, or sent an invalid reply: it is unusable."""
 
 
 class ProcessTimeout(ProcessFailed):
@@ -55,7 +55,7 @@ class _Process:
 
     @property
     def cpu_s(self) -> float:
-        """The CPU time that it took so far, by the kernel's account; 0 when it is gone."""
+        """The CPU time it has used, according to the kernel; 0 after it exited."""
         with contextlib.suppress(OSError):
             # The clock of another process (kernel/time/posix-cpu-timers.c, CPUCLOCK_SCHED).
             return time.clock_gettime((~self.pid << 3) | 2)
@@ -63,7 +63,7 @@ class _Process:
 
     @property
     def private_kb(self) -> int:
-        """Its memory that it doesn't share with others; 0 when it is gone."""
+        """Its memory that is not shared with other processes; 0 after it exited."""
         try:
             with open(f"/proc/{self.pid}/statm", "rb") as statm:  # noqa: PTH123
                 _, resident, shared, *_ = map(int, statm.read().split())
@@ -72,32 +72,32 @@ class _Process:
         return (resident - shared) * resource.getpagesize() // 1024
 
     def kill(self) -> None:
-        """End it as soon as it can be; may be called from any thread, and wakes the one that waits for an answer."""
+        """Kill it. May be called from any thread, and wakes the thread that waits for a reply."""
         with contextlib.suppress(OSError):
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def has_ended(self, seconds: float = 0.0) -> bool:
-        """Whether it ended, or does within some seconds."""
+        """Whether it has exited, or does so within some seconds."""
         return bool(select.select([self._pidfd], [], [], seconds)[0])
 
     def close(self) -> None:
-        """Let go of it, whatever it does."""
+        """Release it, whatever its state."""
         self._connection.close()
         os.close(self._pidfd)
 
 
 class ParserProcess(_Process):
-    """A running parser: a child of the opener, which hands it requests; its replies come here."""
+    """A running parser: a child of the opener, which passes requests to it; the replies come here."""
 
     def __init__(self, pid: int, connection: socket.socket, pidfd: int) -> None:
         super().__init__(pid, connection, pidfd)
-        # Steps of its confinement that the kernel refused.
+        # Confinement steps that the kernel refused.
         self.unconfined: list[str] = []
 
     def wait_started(self) -> None:
-        """Wait until it is confined; before that it reads nothing untrusted. Raises ProcessFailed."""
+        """Wait until it is confined; it reads nothing untrusted before that. Raises ProcessFailed."""
         try:
             self._connection.settimeout(START_S)
             hello = receive_request(self._connection)
@@ -108,7 +108,7 @@ class ParserProcess(_Process):
         self.unconfined = hello[0]["refused"]
 
     def reply(self, seconds: float) -> Arrays:
-        """The reply to a request that it was handed. Raises FileRefused, ProcessTimeout and ProcessFailed."""
+        """The reply to a request that was passed to it. Raises FileRefused, ProcessTimeout and ProcessFailed."""
         until = time.monotonic() + seconds
         try:
             header = self._receive(HEADER_SIZE, until)
@@ -144,8 +144,8 @@ class OpenerProcess(_Process):
 
     @property
     def private_kb(self) -> int:
-        """Its memory that it doesn't share with others, as of some seconds ago: most is the recorder's or the parser's
-        too, until one of them writes to it, and the kernel takes a millisecond to find that out."""
+        """Its memory that is not shared with other processes, as of some seconds ago. Most pages are shared with the
+        recorder or the parser until one of them writes to them, and the kernel needs a millisecond to work that out."""
         now = time.monotonic()
         if now - self._measured >= _MEASURE_EVERY_S:
             self._measured = now
@@ -158,7 +158,7 @@ class OpenerProcess(_Process):
 
     @classmethod
     def spawn(cls) -> "OpenerProcess":
-        """An interpreter of its own. Raises ProcessFailed where it can't be started."""
+        """Start a fresh interpreter. Raises ProcessFailed when that fails."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -179,9 +179,9 @@ class OpenerProcess(_Process):
 
     @classmethod
     def fork(cls) -> "OpenerProcess | None":
-        """A copy of this process, for a recorder that has not begun: it has one thread, has opened nothing, and holds
-        nothing that a parser must not know. That saves the tenth of a second that an interpreter takes to start. None
-        where it can't be made: `spawn` is for later."""
+        """Fork this process, for a recorder that has not begun: it has one thread, has opened nothing, and holds
+        nothing that a parser must not know. This saves the tenth of a second that an interpreter needs to start.
+        Returns None when the fork fails; the caller can `spawn` later."""
         recorder = os.getpid()
         try:
             ours, theirs = socket.socketpair()
@@ -194,7 +194,7 @@ class OpenerProcess(_Process):
             theirs.close()
             return None
         if pid == 0:
-            # Whatever happens, this copy never returns to what the recorder does next.
+            # Whatever happens, the child must never return to the recorder's code.
             try:
                 os.setsid()
                 keep_only(theirs)
@@ -225,7 +225,7 @@ class OpenerProcess(_Process):
         return received
 
     def start_parser(self) -> ParserProcess:
-        """Raises ProcessFailed."""
+        """Start a parser. Raises ProcessFailed."""
         message, files = self._call("start-parser", START_S, {})
         if "error" in message:
             raise ProcessFailed(message["error"])
@@ -240,7 +240,7 @@ class OpenerProcess(_Process):
         return parser
 
     def end(self) -> None:
-        """End it and let go of it. One that is blocked is left to the kernel, which ends it when it can."""
+        """Stop it and release it. If it is blocked, the kernel ends it when it can."""
         self.kill()
         self.has_ended(_END_S)
         self.reap()

@@ -1,5 +1,5 @@
-"""Who is behind a process: its user and its cgroup. Shares of the recorder's time and memory are by owner, and what is
-beyond a share is counted by owner, so that a loss names who caused it."""
+"""The owner of a process: its user and its cgroup. The recorder's time and memory are shared out by owner, and what
+exceeds a share is counted by owner, so a loss names its cause."""
 
 import time
 from collections import Counter
@@ -14,7 +14,7 @@ from exhume.collect.symbols.parser.open_file import DEFERRED, FileRefused, reada
 from exhume.procfs.host import Host
 from exhume.procfs.pid_status import status_values
 
-# Rows that name a file or an owner, for each tick and kind; the rest is counted.
+# Rows that name a file or an owner, per tick and kind; the rest is only counted.
 _MAX_NAMED = 16
 _MAX_PATH = 400
 _MAX_KNOWN = 4096
@@ -22,7 +22,7 @@ _KNOWN_S = 5.0
 
 
 class Owner(NamedTuple):
-    """The real user of a process, and the cgroup that it is accounted to."""
+    """The real user of a process, and the cgroup that it is charged to."""
 
     uid: int
     cgroup: str
@@ -37,8 +37,8 @@ UNKNOWN_OWNER = Owner(-1, "")
 
 
 def accounted_cgroup(path: str) -> str:
-    """The container, service or scope that a cgroup belongs to. What lies below is made by its processes: a share for
-    each would let them take any number of shares."""
+    """The container, service or scope that a cgroup belongs to. Cgroups below it are created by its own processes: if
+    each had a share, they could take any number of shares."""
     parts = path.split("/")
     for end in range(2, len(parts)):
         above = "/".join(parts[:end])
@@ -49,8 +49,8 @@ def accounted_cgroup(path: str) -> str:
 
 
 def owner_of(host: Host, pid: int) -> Owner:
-    """The real user: what a process runs as may be another's (setuid), and /proc/PID belongs to root when the process
-    is not dumpable."""
+    """The real user: the effective user may differ (setuid), and /proc/PID belongs to root when the process is not
+    dumpable."""
     uids = status_values(read_start(f"{host.proc}/{pid}/status") or b"", b"Uid")
     groups = read_start(f"{host.proc}/{pid}/cgroup")
     return Owner(uids[0], _cgroup(groups) if groups else "/") if uids else UNKNOWN_OWNER
@@ -62,8 +62,8 @@ def _cgroup(groups: bytes) -> str:
 
 
 def fair_level(counts: Iterable[int], most: int) -> int:
-    """How many each of several owners may have at most, so that all together have no more than `most`: who has less
-    than that keeps all (max-min fairness)."""
+    """The most that each of several owners may have so that all together stay within `most`; owners below that keep all
+    (max-min fairness)."""
     ordered = sorted(counts)
     for place, count in enumerate(ordered):
         share = most // (len(ordered) - place)
@@ -74,7 +74,7 @@ def fair_level(counts: Iterable[int], most: int) -> int:
 
 
 class Owners:
-    """The owners of processes, kept for some seconds: ticks ask about the same few again and again."""
+    """The owners of processes, cached for some seconds: ticks ask about the same few again and again."""
 
     def __init__(self, host: Host, clock: Callable[[], float] = time.monotonic) -> None:
         self._host = host
@@ -83,7 +83,7 @@ class Owners:
         self._since = clock()
 
     def of(self, pid: int, lineage: tuple[int, ...] = ()) -> Owner:
-        """The owner of a process, or of the nearest of its ancestors that lives."""
+        """The owner of a process, or of its nearest living ancestor."""
         now = self._clock()
         if now - self._since >= _KNOWN_S or len(self._known) > _MAX_KNOWN:
             self._known.clear()
@@ -99,7 +99,7 @@ class Owners:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A row of losses to be."""
+    """A future row of the losses table."""
 
     kind: str
     count: int
@@ -107,7 +107,7 @@ class Refusal:
 
 
 class RefusalLog:
-    """Collects what was refused in a tick: files, and what is beyond the share of an owner."""
+    """Collects what was refused in a tick: files, and whatever exceeds the share of an owner."""
 
     def __init__(self) -> None:
         self._named: dict[tuple[str, str], Refusal] = {}
@@ -115,7 +115,7 @@ class RefusalLog:
         self._facts: set[str] = set()
 
     def note(self, refusal: FileRefused, path: str, pid: int, owner: Owner) -> None:
-        """A file was refused, while it was read for a process of this owner."""
+        """Record that a file was refused while it was read for a process of this owner."""
         kind = f"symbols-{refusal.code}"
         if refusal.code == DEFERRED or len(self._named) >= _MAX_NAMED:
             self.count(kind, owner, 1, "files mapped by {} were not read for their function names")
@@ -126,17 +126,17 @@ class RefusalLog:
         self._named[kind, path] = Refusal(kind, 1, text)
 
     def count(self, kind: str, owner: Owner, count: int, text: str) -> None:
-        """Something beyond the share of an owner; the text has {} for the owner."""
+        """Count something that exceeds the share of an owner; the text has {} for the owner."""
         self._counted[kind, owner, text] += count
 
     def fact(self, kind: str, text: str) -> None:
-        """Something about the recorder, reported once."""
+        """Record a fact about the recorder, reported once."""
         if kind not in self._facts:
             self._facts.add(kind)
             self._named[kind, ""] = Refusal(kind, 1, text)
 
     def take(self) -> list[Refusal]:
-        """What was refused since this was last called."""
+        """What was refused since the last call."""
         if not self._named and not self._counted:
             return []
         rows = list(self._named.values())

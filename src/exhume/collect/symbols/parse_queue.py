@@ -1,8 +1,8 @@
-"""Jobs that touch files of watched processes: queued by the tick, done by a thread, the opener and the parser.
+"""Jobs that touch files of watched processes: queued by the tick, run by a thread, the opener and the parser.
 
-The tick never waits for them. A dead NFS server or FUSE daemon blocks the process that opens or reads its files: it is
-left behind, and the device is left alone until that process ends. Owners take turns, and none gets more of the
-recorder's time than its share: what is beyond is deferred.
+The tick never waits for them. A dead NFS server or FUSE daemon blocks the process that opens or reads its files: that
+process is abandoned, and the device is left alone until it exits. Owners take turns, and none gets more of the
+recorder's time than its share; the excess is deferred.
 """
 
 import logging
@@ -21,35 +21,35 @@ from exhume.collect.symbols.parser.wire import BadReply
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-# Seconds for one file: to open it, and again for each reply about it.
+# Deadline per file in seconds: to open it, and again for each reply about it.
 DEADLINE_S = 3.0
-# Seconds of CPU: at once, and for each second that passes; for all owners and for each. Both together with what the
-# tick costs stay below the recorder's budget (8% of a core), also where all of it is spent. A recorder that starts
+# CPU seconds: the burst, and the refill per second; for all owners together and for each one. Together with the cost of
+# the tick both stay below the recorder's budget (8% of a core), even when fully spent. A recorder that just started
 # knows no file of the node yet.
 _CPU_BURST_S, _CPU_RATE = 1.0, 0.03
 _OWNER_CPU_BURST_S, _OWNER_CPU_RATE = 0.5, 0.01
 _STARTING_S, _STARTING_CPU_S, _STARTING_OWNER_CPU_S = 30.0, 3.0, 1.0
-# Later, files are read for no more than a fifth of the time, so that what is left of a share is not spent at once. The
+# After startup, files are read for at most a fifth of the time, so that the rest of a share is not spent at once. The
 # longest pause between two files keeps owners from waiting for each other.
 _PAUSE, _LONGEST_PAUSE_S = 4.0, 0.5
-# Seconds that the queue was held up by an owner.
+# Seconds for which an owner may hold up the queue.
 _OWNER_WAIT_BURST_S, _OWNER_WAIT_RATE = 4.0, 0.3
 _MAX_QUEUED = 1024
 _MAX_QUEUED_OF_OWNER = 256
-# Processes that are left behind, each of which is replaced at this cost.
+# Abandoned processes: the CPU cost of replacing one, and how many there may be in total and per owner.
 _REPLACE_CPU_S = 0.2
 _MAX_BLOCKED = 16
 _MAX_BLOCKED_BY_OWNER = 2
 _MAX_OWNERS = 256
-# A parser without work is ended: it takes memory. Starting one takes a tenth of a second of CPU time.
+# A parser without work is stopped, since it uses memory. Starting one takes a tenth of a second of CPU time.
 _IDLE_S = 60.0
 _CLOSE_S = 1.0
-# What was killed last may take so long to end.
+# How long the process that was killed last may take to exit.
 _END_S = 0.3
 
 
 class _Bucket:
-    """A token bucket in seconds. It may be overdrawn by the last that is taken, and hold more at first."""
+    """A token bucket in seconds. The last withdrawal may overdraw it, and it may start with more than its burst."""
 
     __slots__ = ("_at", "_burst", "_level", "_rate")
 
@@ -68,7 +68,7 @@ class _Bucket:
 
 
 class _Task(Generic[T]):
-    """A job, and what became of it: a result or a refusal."""
+    """A job and its outcome: a result or a refusal."""
 
     __slots__ = ("device", "done", "job", "owner", "refusal", "result")
 
@@ -81,7 +81,7 @@ class _Task(Generic[T]):
 
 
 class _Blocked:
-    """Processes that were killed for not answering, and may not end: who they were busy for, and with what."""
+    """Processes that were killed for not answering and may not exit: the owner they worked for, and the device."""
 
     __slots__ = ("device", "owner", "processes")
 
@@ -89,7 +89,7 @@ class _Blocked:
         self.owner, self.device, self.processes = owner, device, processes
 
     def has_ended(self, seconds: float = 0.0) -> bool:
-        """Whether all of them did, or do within some seconds; then they are let go of."""
+        """Whether all of them have exited, or do so within some seconds; they are then released."""
         if not all(process.has_ended(seconds) for process in self.processes):
             return False
         self.close()
@@ -103,7 +103,7 @@ class _Blocked:
 
 
 class ParseQueue:
-    """Runs jobs one after the other; `poll` hands over what came of them."""
+    """Runs jobs one after the other; `poll` delivers the outcomes."""
 
     def __init__(
         self,
@@ -120,15 +120,15 @@ class ParseQueue:
         self._finished: list[_Task[Any]] = []
         self._reader = FileReader(self._refusals, deadline_s, opener)
         self._thread: threading.Thread | None = None
-        # The job that is being done.
+        # The job in progress.
         self._task: _Task[Any] | None = None
         self._closed = False
         self._blocked: list[_Blocked] = []
         self._began = clock()
         self._all = _Bucket(_CPU_BURST_S, _CPU_RATE, self._began, _STARTING_CPU_S)
-        # Whether there is no time for pauses.
+        # Whether to skip the pauses.
         self._hurry = False
-        # What the processes cost when that was last measured, and whether they had nothing to do since.
+        # The last measured cost of the processes, and whether they have been idle since.
         self._cost, self._rested = (0.0, 0), False
         self._shares: dict[Owner, tuple[_Bucket, _Bucket]] = {}
 
@@ -140,10 +140,10 @@ class ParseQueue:
     def submit(
         self, owner: Owner, device: Hashable, job: Callable[[FileReader], T], done: Callable[[T | FileRefused], None]
     ) -> None:
-        """Queue a job. `done` is called from `poll` with its result, or with why it was refused; at once where it is
-        not even queued.
+        """Queue a job. `poll` calls `done` with the result, or with the reason for a refusal; `done` is called at once
+        if the job is not even queued.
 
-        `device` is what stops answering as a whole: a network filesystem, or one file of a disk.
+        `device` is the unit that stops answering as a whole: a network filesystem, or one file of a disk.
         """
         with self._changed:
             refusal = self._refusal(owner, device)
@@ -157,7 +157,7 @@ class ParseQueue:
             done(refusal)
 
     def _start(self) -> None:
-        # A daemon, so that nothing it does keeps the recorder from ending.
+        # A daemon thread, so that nothing it does keeps the recorder from exiting.
         self._thread = threading.Thread(target=self._work, name="symbol-files", daemon=True)
         self._thread.start()
 
@@ -175,14 +175,14 @@ class ParseQueue:
         return FileRefused(DEFERRED) if full or not self.affords(owner) else None
 
     def poll(self) -> None:
-        """Call back for everything that is finished."""
+        """Call back for every finished job."""
         with self._changed:
             finished, self._finished = self._finished, []
         for task in finished:
             task.done(task.refusal if task.refusal is not None else task.result.pop())
 
     def wait(self, seconds: float) -> None:
-        """Wait until everything is done that was queued, for so long at most, and `poll`."""
+        """Wait until all queued jobs are done, but no longer than the timeout, and `poll`."""
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
@@ -196,7 +196,8 @@ class ParseQueue:
 
     @property
     def cost(self) -> tuple[float, int]:
-        """The CPU time that opening and parsing took so far, in seconds, and the memory that both take now, in KiB."""
+        """CPU time used so far to open and parse files, in seconds, and the current memory of both
+        processes, in KiB."""
         with self._changed:
             if not self._rested:
                 self._cost = self._reader.cost
@@ -223,15 +224,15 @@ class ParseQueue:
                 )
                 blocked.close()
 
-    # What follows is done by the thread.
+    # Everything below runs in the thread.
 
     def _work(self) -> None:
         try:
             while (task := self._next_task()) is not None:
                 self._do(task)
-                del task  # or its file and result would be kept until the next one
+                del task  # otherwise its file and result would be kept until the next one
         finally:
-            # Also by an unexpected error: then the next job has another thread.
+            # Also after an unexpected error: the next job then gets a new thread.
             with self._changed:
                 self._reader.close()
                 self._thread = None
@@ -239,7 +240,7 @@ class ParseQueue:
                     self._start()
 
     def _next_task(self) -> _Task[Any] | None:
-        """The next job; each owner in its turn. None at the end."""
+        """The next job; owners take turns. None at the end."""
         with self._changed:
             idle = not self._changed.wait_for(lambda: self._queued or self._closed, _IDLE_S)
         if idle:
@@ -263,7 +264,8 @@ class ParseQueue:
         began, began_cpu = time.monotonic(), self._cpu_s()
         try:
             if task.refusal is None:
-                # Stays where the job raises what no file should cause: the thread ends by it, and prints it.
+                # This refusal stays when the job raises an exception that no file should cause: it ends the thread,
+                # which prints it.
                 task.refusal = FileRefused(FAILED, "the recorder failed to read it")
                 try:
                     task.result.append(task.job(self._reader))
@@ -271,7 +273,7 @@ class ParseQueue:
                     self._reader.release()
                 task.refusal = None
         except FileRefused as refusal:
-            # Without its traceback, which would keep what was read of the file.
+            # A new exception without the traceback, which would keep the file's content alive.
             task.refusal = FileRefused(refusal.code, refusal.detail)
         except BadReply as error:
             self._reader.drop_parser()

@@ -1,6 +1,6 @@
 """Names of code that runtimes compile into memory, from the perf maps that they write (/tmp/perf-PID.map).
 
-The maps are untrusted files: the parser process reads them in pieces, within an allowance for each owner.
+The maps are untrusted files: the parser process reads them in pieces, within an allowance per owner.
 """
 
 import os
@@ -41,7 +41,7 @@ _PATIENCE = 1
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """Who a pid is: its user, its pid inside its container, and when it started (ticks since boot)."""
+    """The identity of a pid: its user, its pid inside its container, and its start time (ticks since boot)."""
 
     uid: int
     inner_pid: int
@@ -50,7 +50,7 @@ class _Process:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What was read of a map on from an offset, or from its start when it is `another` map than before."""
+    """What was read of a map from an offset on, or from its start when it is `another` map than before."""
 
     inode: int
     another: bool
@@ -58,7 +58,7 @@ class _Read:
 
 
 class _PerfMap:
-    """One process's map, as far as it was read."""
+    """The map of one process, as far as it was read."""
 
     __slots__ = ("asked", "code", "due", "frames", "inode", "offset", "owner", "process")
 
@@ -107,8 +107,8 @@ class JitSymbols:
         return sum(perf_map.nbytes for perf_map in self._maps.values())
 
     def frames(self, space: AddressSpace, addresses: list[int]) -> tuple[list[Frame | None], int]:
-        """A frame for each address that the process's perf map names, None for the others; and how many ticks it may
-        take until more is known of the map."""
+        """A frame for each address that the process's perf map names, None for the others; and the number of ticks
+        until more of the map may be known."""
         perf_map = self._map_of(space.pid)
         patience = _PATIENCE * perf_map.asked
         if not len(perf_map.code):
@@ -145,8 +145,8 @@ class JitSymbols:
     def _refresh(self, pid: int, perf_map: _PerfMap) -> _PerfMap:
         process = self._process(pid)
         if process is None:
-            return perf_map  # gone: what it wrote so far still names its samples
-        if process != perf_map.process:  # first seen, or the pid belongs to another process now
+            return perf_map  # exited: what it wrote so far still names its samples
+        if process != perf_map.process:  # seen for the first time, or the pid was reused
             perf_map = self._maps[pid] = _PerfMap(process, self._owners.of(pid))
         owner = perf_map.owner
         if perf_map.code.nbytes > self._budget // 2:
@@ -165,15 +165,15 @@ class JitSymbols:
                 self._keep_budget()
 
         perf_map.asked = True
-        # What it lies on is not known before it is opened, so the process stands for it.
+        # The device is unknown before the map is opened, so the process stands in for it.
         self.queue.submit(
             owner, ("perf-map", pid), lambda reader: self._read(reader, root, path, asked_of, owner), done
         )
         return perf_map
 
     def _read(self, reader: FileReader, root: str, path: str, perf_map: _PerfMap, owner: Owner) -> _Read | None:
-        """The next piece of a map; None when there is none that can be believed. Runs in the queue's thread, one after
-        the other, so that what each reads counts for the next."""
+        """The next piece of a map; None when no map can be trusted. Runs in the queue's thread, one read after the
+        other, so each read counts against the next."""
         process = perf_map.process
         (file,) = reader.open_regular([(root, path)], follow=False)
         if file is None or process is None or file.uid != process.uid or self._is_stale(file, process):
@@ -199,12 +199,12 @@ class JitSymbols:
             perf_map.code.add(read.piece)
             perf_map.frames.clear()
         elif read.piece.used and read.piece.read > MAX_LINE:
-            # A sparse file, or anything else: others' maps are worth more than the rest of it.
+            # A sparse file or other junk: other owners' maps are worth more than the rest of it.
             perf_map.due = self._clock() + _DROPPED_S
             self._refusals.note(FileRefused(MALFORMED, "no line of a perf map in it"), path, pid, owner)
 
     def _is_stale(self, file: HeldFile, process: _Process) -> bool:
-        """Whether the map was left behind by an earlier process of the same pid."""
+        """Whether an earlier process with the same pid left the map behind."""
         started = process.started / os.sysconf("SC_CLK_TCK")
         written_ago = time.time() - file.identity[2] / NANOS
         running_for = time.clock_gettime(time.CLOCK_BOOTTIME) - started
@@ -220,12 +220,12 @@ class JitSymbols:
             return None
         if stat is None:
             return None
-        # Real, effective, saved and file system user; the innermost namespace's pid comes last.
+        # Real, effective, saved and filesystem user; the pid of the innermost namespace is last.
         users, pids = status_values(status, b"Uid"), status_values(status, b"NSpid")
         return _Process(users[1] if len(users) > 1 else 0, pids[-1] if pids else pid, stat.start)
 
     def _keep_budget(self) -> None:
-        """Forget maps until the rest fits: of the owner that takes most, those that were not needed for longest."""
+        """Drop maps until the rest fits: from the owner that uses most, least recently needed first."""
         sizes: Counter[Owner] = Counter()
         for perf_map in self._maps.values():
             sizes[perf_map.owner] += perf_map.nbytes + _MAP_BYTES

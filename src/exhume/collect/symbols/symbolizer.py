@@ -1,6 +1,6 @@
-"""Addresses in, frames out: the one door to everything that knows names.
+"""The single entry point for symbolization: addresses in, frames out.
 
-An address that can't be named stays module+offset (or a bare address in the kernel), never a wrong name.
+An address that cannot be named stays module+offset (or a bare address in the kernel), never a wrong name.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ Batch = Sequence[tuple[AddressSpace, Addresses]]
 
 
 class _Group:
-    """Addresses in one file, from however many processes; `places` are where their frames go."""
+    """Addresses in one file, from any number of processes; `places` are the positions of their frames in the result."""
 
     __slots__ = ("offsets", "places", "views")
 
@@ -67,7 +67,7 @@ class Symbolizer:
 
     @property
     def missing(self) -> list[MissingSource]:
-        """What could not be used, and what would bring it back."""
+        """What could not be used, and how to enable it."""
         return [missing for missing in (self._kernel.missing, self._others_hidden) if missing]
 
     @property
@@ -76,39 +76,40 @@ class Symbolizer:
         return self._kernel.nbytes + self._files.nbytes + self._jit.nbytes
 
     def poll(self) -> None:
-        """Take in what was read of files since the last call."""
+        """Take in the results of file reads since the last call."""
         self.queue.poll()
         self._files.poll()
 
     def take_changed(self) -> set[str]:
-        """Modules whose frames may be others than when this was last called. Code without a file always may."""
+        """Modules whose frames may have changed since the last call. Frames of code without a file may
+        always change."""
         return self._files.take_changed() | {ANONYMOUS}
 
     def wait(self, seconds: float) -> None:
-        """Wait, for so long at most, until all files were read that were asked for."""
+        """Wait until all requested files were read, but no longer than the timeout."""
         self.queue.wait(seconds)
         self._files.poll()
 
     def take_refusals(self) -> list[Refusal]:
-        """The files that were not read since this was last called."""
+        """The files that were refused since the last call."""
         return self.refusals.take()
 
     def kernel_changed(self) -> None:
-        """A module or BPF program came or went."""
+        """Note that a module or BPF program was loaded or unloaded."""
         self._kernel.changed()
 
     @property
     def kernel_generation(self) -> int:
-        """Goes up each time the kernel's symbols were read again."""
+        """Incremented each time the kernel's symbols are reloaded."""
         return self._kernel.generation
 
     def kernel_functions(self, addresses: Addresses) -> npt.NDArray[np.intp]:
-        """The number of each address's function, -1 for none; good for one generation."""
+        """The function number of each address, -1 for none; valid for one generation."""
         return self._kernel.functions(addresses)
 
     def file_functions(self, file: MappedFile, offsets: Addresses) -> tuple[int, npt.NDArray[np.intp]]:
-        """A number that stands for the file as it was read, and those of the functions at some offsets in it: -1 for
-        none, or where the file has not been read yet."""
+        """A number for the file as it was read, and the numbers of the functions at some of its offsets: -1 for none,
+        or when the file has not been read yet."""
         return self._files.functions(file, offsets)
 
     def kernel(self, addresses: Addresses) -> list[Frame]:
@@ -120,8 +121,8 @@ class Symbolizer:
         return self.users([(space, addresses)])[0]
 
     def users(self, batch: Batch) -> list[list[Frame]]:
-        """Frames for the addresses of many processes. Looked up file by file: far cheaper than one by one,
-        since most processes run the same few files."""
+        """Frames for the addresses of many processes. Lookups are grouped by file: far cheaper than one by one, since
+        most processes run the same few files."""
         results: list[list[Frame]] = []
         groups: defaultdict[MappedFile, _Group] = defaultdict(_Group)
         for space, addresses in batch:
@@ -138,7 +139,7 @@ class Symbolizer:
     def _place(
         self, space: AddressSpace, addresses: list[int], frames: list[Frame], groups: defaultdict[MappedFile, _Group]
     ) -> None:
-        """Sort addresses into the files that they lie in; those in memory without a file are named here."""
+        """Sort addresses into the files that contain them; addresses in memory without a file are named here."""
         layout = space.layout
         seen: dict[int, Mapping] = {}
         compiled: list[tuple[int, Mapping]] = []
@@ -177,8 +178,8 @@ class Symbolizer:
 
 
 def _look_at_others(host: Host) -> MissingSource | None:
-    """Whether the maps and files of all users' processes can be read. No single process can stand for all (some are
-    closed even to root), so the capability is looked at."""
+    """Check whether the maps and files of all users' processes are readable. No single process is representative (some
+    are closed even to root), so this checks the capability."""
     try:
         effective = status_mask((host.proc / "self/status").read_bytes(), b"CapEff")
     except OSError:
