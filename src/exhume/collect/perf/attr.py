@@ -1,5 +1,5 @@
 """perf_event_open: struct perf_event_attr (include/uapi/linux/perf_event.h), the events that the recorder opens, and
-the system calls that the standard library has no function for, by number and architecture."""
+system calls without a wrapper in the standard library, by number and architecture."""
 
 import ctypes
 import os
@@ -21,7 +21,7 @@ class Numbers:
     fsmount: int
 
 
-# From 424 on, numbers are the same on every architecture.
+# From 424 on, system call numbers are the same on every architecture.
 NUMBERS: dict[str, Numbers] = {
     "x86_64": Numbers(perf_event_open=298, fsopen=430, fsconfig=431, fsmount=432),
     "aarch64": Numbers(perf_event_open=241, fsopen=430, fsconfig=431, fsmount=432),
@@ -31,7 +31,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def numbers(machine: str | None = None) -> Numbers:
-    """The numbers of this machine."""
+    """The system call numbers of this machine."""
     machine = machine or platform.machine()
     try:
         return NUMBERS[machine]
@@ -44,9 +44,9 @@ def numbers(machine: str | None = None) -> Numbers:
 
 
 def call(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None) -> int:
-    """syscall(2); raises OSError with the kernel's errno.
+    """Call syscall(2); raises OSError with the kernel's errno.
 
-    Every integer goes as a full register: a bare Python int would be cut to 32 bits by ctypes.
+    Every integer is passed as a full register: ctypes would truncate a bare Python int to 32 bits.
     """
     converted = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
     result = int(_libc.syscall(ctypes.c_long(number), *converted))
@@ -62,7 +62,7 @@ def set_thread_name(name: bytes) -> None:
 
 
 def current_core() -> int:
-    """The core that the calling thread runs on."""
+    """The core on which the calling thread runs."""
     return int(_libc.sched_getcpu())
 
 
@@ -138,14 +138,14 @@ class _Attr(ctypes.Structure):
     )
 
 
-# The ring is drained by the clock, so the kernel need not wake the recorder: a watermark that no ring reaches.
+# The ring is drained on a timer, so the kernel need not wake the recorder: a watermark that no ring reaches.
 NEVER_WAKE = 0xFFFFFFFF
 FLAG_FD_CLOEXEC = 8
 
 
 @dataclass(frozen=True, slots=True)
 class EventSpec:
-    """What to open: an event, what its records carry, and which clock stamps them."""
+    """An event to open: its type, what its records carry, and the clock for their timestamps."""
 
     type: EventType
     config: int
@@ -156,7 +156,7 @@ class EventSpec:
 
 
 def open_event(spec: EventSpec, *, pid: int, cpu: int) -> int:
-    """perf_event_open(2): the event's file descriptor. Raises OSError."""
+    """Call perf_event_open(2); returns the event's file descriptor. Raises OSError."""
     flags = spec.flags | Flag.WATERMARK
     if spec.monotonic:
         flags |= Flag.USE_CLOCKID
@@ -177,8 +177,8 @@ def open_event(spec: EventSpec, *, pid: int, cpu: int) -> int:
 def sampling_event(hardware: bool, rate_hz: int) -> EventSpec:
     """The stack-sampling event: cycles at a frequency, or the CPU clock with a fixed period.
 
-    A fixed period makes every cpu-clock sample stand for the same CPU time. Idle is not excluded: interrupt
-    work on an idle core must be seen.
+    A fixed period makes every cpu-clock sample represent the same CPU time. Idle is not excluded: interrupt work on an
+    idle core must be visible.
     """
     sample_type = SampleType.TID | SampleType.TIME | SampleType.CPU | SampleType.CALLCHAIN
     if hardware:
@@ -190,7 +190,7 @@ def sampling_event(hardware: bool, rate_hz: int) -> EventSpec:
 def task_event(*, kernel_code: bool) -> EventSpec:
     """The event that records forks, exits, execs, names and executable mappings, and never samples.
 
-    `kernel_code`: also of BPF programs and other code that comes to the kernel or leaves it (not before Linux 5.1).
+    `kernel_code`: also record when BPF programs and other code are added to the kernel or removed (since Linux 5.1).
     """
     return EventSpec(
         EventType.SOFTWARE,

@@ -1,10 +1,10 @@
-"""Stacks of cores that have nothing to do."""
+"""Detect the stacks of idle cores."""
 
 from collections.abc import Sequence
 
 from exhume.collect.symbols.frame import Frame
 
-# Leaf functions of a core that has nothing to do. Everything else on an idle core is work: interrupts, softirqs.
+# Leaf functions of an idle core. Everything else on an idle core is work: interrupts, softirqs.
 IDLE_LEAVES = frozenset(
     (
         "__cpuidle_text_start",
@@ -46,8 +46,8 @@ IDLE_LEAVES = frozenset(
         "xen_safe_halt",
     )
 )
-# What calls the idle routine of a platform, whatever that is named (kernel/sched/idle.c, do_idle; drivers/cpuidle): a
-# leaf right below one of these is idle, unless it is an interrupt's entry or a step out of the idle loop.
+# Callers of a platform's idle routine, whatever its name (kernel/sched/idle.c, do_idle; drivers/cpuidle): a leaf right
+# below one of these is idle, unless it is an interrupt entry or a step out of the idle loop.
 IDLE_CALLERS = frozenset(
     (
         "do_idle",
@@ -75,7 +75,7 @@ _NOT_IDLE = (
 
 
 def is_idle(frames: Sequence[Frame]) -> bool:
-    """Whether the idle task, in a stack with its leaf first, has nothing to do."""
+    """Whether the idle task is idle in a stack that has its leaf first."""
     if not frames:
         return False
     leaf = frames[0].name

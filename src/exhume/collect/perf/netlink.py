@@ -1,12 +1,13 @@
-"""Netlink sockets: CPUs that were away for less than a tick, and exit codes of processes that failed. The kernel drops
-what is not needed before it wakes the recorder.
+"""Netlink sockets: CPUs that were offline for less than a tick, and exit codes of processes that failed. A filter in
+the kernel drops all other messages before they wake the recorder.
 
-Events of a CPU end with it and don't come back with it (kernel/events/core.c, perf_event_exit_cpu). The list of online
-CPUs lacks one that is away when it is read; for one that was back by then there is a device event (a uevent). A
-suspended machine takes its CPUs away without events, but the clock that counts the suspended time shows it.
+The events of a CPU end when it goes offline and do not return with it (kernel/events/core.c, perf_event_exit_cpu). The
+list of online CPUs lacks a CPU that is offline when the list is read; a CPU that is back by then has caused a device
+event (uevent). A suspended machine takes its CPUs offline without events, but the clock that counts suspended time
+shows it.
 
 Exit codes come from the process connector (drivers/connector/cn_proc.c, proc_exit_connector). Exits with code 0 cost no
-wakeup and no line of Python.
+wakeup and run no Python code.
 """
 
 import contextlib
@@ -34,7 +35,8 @@ class _Program(ctypes.Structure):
 
 
 def _attach_filter(sock: socket.socket, program: Sequence[_Instruction]) -> None:
-    """Let only messages through that a classic BPF program accepts; jumps count from the next instruction."""
+    """Attach a classic BPF filter that passes only the messages it accepts; jumps are relative to the next
+    instruction."""
     instructions = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(_Program(len(program), instructions)))
 
@@ -43,7 +45,8 @@ _NETLINK_KOBJECT_UEVENT = 15
 _GROUP_OF_THE_KERNEL = 1
 _LARGEST = 8192
 _OFFLINE = re.compile(rb"offline@/devices/system/cpu/cpu(\d+)\0")
-# Only what begins with "offl": a node that starts containers all day has events of little else.
+# Pass only messages that begin with "offl": on a node that starts containers all day nearly all events are about
+# something else.
 _FILTER = (
     (_LOAD, 0, 0, 0),  # the first word
     (_EQUAL, 0, 1, int.from_bytes(b"offl", "big")),
@@ -54,23 +57,23 @@ _SUSPENDED_NS = 100 * MILLIS
 
 
 def _suspended_ns() -> int:
-    """The time that the machine has been suspended since it was booted."""
+    """How long the machine has been suspended in total since boot."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
 class HotplugWatch:
-    """Watches for CPUs that were taken away, whether they are back or not."""
+    """Watches for CPUs that went offline, even if they are back by now."""
 
     def __init__(self, suspended_ns: Callable[[], int] = _suspended_ns) -> None:
         self._suspended_ns = suspended_ns
         self._suspended = suspended_ns()
         self._socket: socket.socket | None = None
-        # Without device events (in another network namespace) there is only the list of CPUs.
+        # Without uevents (in another network namespace) there is only the list of CPUs.
         with contextlib.suppress(OSError):
             self._socket = _listen()
 
     def went(self, cpus: Collection[int]) -> set[int]:
-        """Those of the CPUs that were taken away since the last call."""
+        """Which of the CPUs went offline since the last call."""
         went = self._offline_events(cpus)
         suspended, self._suspended = self._suspended, self._suspended_ns()
         return set(cpus) if self._suspended - suspended > _SUSPENDED_NS else went
@@ -84,7 +87,7 @@ class HotplugWatch:
                 break
             except OSError as error:
                 if error.errno == errno.ENOBUFS:
-                    # Some events were dropped: it may have been any of them.
+                    # Some events were dropped, so any of the CPUs may have gone offline.
                     return set(cpus)
                 self.close()
                 break
@@ -116,21 +119,21 @@ _LISTEN = 1
 _EXIT = 0x80000000
 _RECEIVE_BYTES = 1 << 18
 _ACK_PATIENCE_S = 0.2
-# More in a tick are no crash loop but a storm, of which a part is enough.
+# More than this in a tick is a storm rather than a crash loop, and a part of it is enough.
 MOST_PER_TICK = 512
 
 _HEADER = struct.Struct("=IHHII")  # struct nlmsghdr
 _MESSAGE = struct.Struct("=IIIIHH")  # struct cn_msg
 _EVENT_AT = _HEADER.size + _MESSAGE.size
 _WHAT = struct.Struct("=I")
-# Behind the kind of event, the core and the time: pid, process, code.
+# After the event type, the CPU and the timestamp: pid, tgid, exit code.
 _ENDED_AT = _EVENT_AT + 16
 _ENDED = struct.Struct("=III")
 
 
 class ExitCodes:
-    """The processes that ended with a failure. Raises OSError where there is no such listener: it needs CAP_NET_ADMIN
-    and the node's own network and process namespaces."""
+    """The processes that ended with a failure. Raises OSError where the connector does not answer: it needs
+    CAP_NET_ADMIN and the node's own network and pid namespaces."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, _NETLINK_CONNECTOR)
@@ -139,7 +142,7 @@ class ExitCodes:
             self._socket.bind((0, _CN_IDX_PROC))
             self._socket.settimeout(_ACK_PATIENCE_S)
             self._socket.send(_request(_LISTEN))
-            # Anything at all says that it listens; elsewhere the request is passed over in silence.
+            # Any reply means that the connector listens; where it does not, the request is silently ignored.
             self._socket.recv(1024)
             self._filter()
             self._socket.setblocking(False)
@@ -150,7 +153,7 @@ class ExitCodes:
     def drain(self) -> dict[int, int]:
         """The processes that failed since the last call, with their wait status (code << 8, or a signal)."""
         failed: dict[int, int] = {}
-        # A buffer that ran over says so once, and goes on.
+        # After an overflow the socket returns one error, and then goes on.
         with contextlib.suppress(OSError):
             for _ in range(MOST_PER_TICK):
                 message = self._socket.recv(1024)
@@ -164,7 +167,7 @@ class ExitCodes:
         self._socket.close()
 
     def _filter(self) -> None:
-        """Only whole processes that end with a code other than 0."""
+        """Accept only exits of whole processes with a code other than 0."""
         swapped = int.from_bytes(_EXIT.to_bytes(4, sys.byteorder), "big")
         program = (
             (_LOAD, 0, 0, _EVENT_AT),

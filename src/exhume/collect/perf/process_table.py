@@ -1,5 +1,5 @@
-"""Rows of the processes table: each sampled process once per segment, with the scheduling policy of threads that keep a
-core, since a real-time one lets no other task in."""
+"""Rows of the processes table: each sampled process once per segment, with the scheduling policy of threads that hold a
+core, since a real-time policy lets no other task run."""
 
 import os
 from collections import Counter
@@ -18,22 +18,22 @@ from exhume.model.facts import MissingSource
 from exhume.model.tables import Columns, Processes, to_columns
 from exhume.procfs.host import Host
 
-# A thread with half of a core or more in a tick keeps it.
+# A thread with this share of a core or more in a tick holds it.
 KEEPS = 0.5
 _REAL_TIME = frozenset((os.SCHED_FIFO, os.SCHED_RR, 6))
-# A policy may carry this mark of what happens to children.
+# This flag in a policy (SCHED_RESET_ON_FORK) concerns only the children.
 _RESET_ON_FORK = 0x40000000
 
 
 class Scheduling(NamedTuple):
-    """A thread's policy (Linux's number) and its real-time priority (0 for ordinary ones)."""
+    """A thread's policy (Linux's number) and its real-time priority (0 for ordinary threads)."""
 
     policy: int
     rt_priority: int
 
 
 def scheduling_of(tid: int) -> Scheduling | None:
-    """How a thread is scheduled; None when it is gone. Two system calls, far cheaper than its file in /proc."""
+    """The scheduling of a thread; None when it has exited. Two system calls, far cheaper than its file in /proc."""
     try:
         policy = os.sched_getscheduler(tid) & ~_RESET_ON_FORK
         return Scheduling(policy, os.sched_getparam(tid).sched_priority)
@@ -47,7 +47,8 @@ def keepers(
     samples_per_core: float,
     read: Callable[[int], Scheduling | None] = scheduling_of,
 ) -> dict[int, Scheduling]:
-    """How the threads that keep a core are scheduled, by process; of several, a real-time thread counts."""
+    """The scheduling of the threads that hold a core, by process; of several threads, a real-time one takes
+    precedence."""
     least = max(1.0, KEEPS * samples_per_core)
     if len(tids) < least:
         return {}
@@ -74,7 +75,7 @@ _NO_KEEPERS: Mapping[int, Scheduling] = MappingProxyType({})
 
 
 class ProcessRows:
-    """Describes sampled processes from /proc; what is already gone inherits its parent's cgroup."""
+    """Describes sampled processes from /proc; a process that has exited inherits its parent's cgroup."""
 
     def __init__(self, reader: ProcessReader, names: PodNames, owners: Owners) -> None:
         self._reader = reader
@@ -85,13 +86,13 @@ class ProcessRows:
         self._written: set[int] = set()
 
     def changed(self, pids: Iterable[int]) -> None:
-        """These are new, or run another program now."""
+        """Forget processes that are new, or run another program now."""
         for pid in pids:
             self._known.pop(pid, None)
             self._written.discard(pid)
 
     def forget(self) -> None:
-        """A number may by now belong to another process."""
+        """Forget everything: any pid may have been reused."""
         self._known.clear()
         self._written.clear()
 
@@ -105,8 +106,8 @@ class ProcessRows:
         gone: Set[int],
         keepers: Mapping[int, Scheduling] = _NO_KEEPERS,
     ) -> Columns | None:
-        """Rows for those of `seen` (pid, parent if known, name) that the segment doesn't have; `gone` have ended.
-        `keepers` have another row when their scheduling changed."""
+        """Rows for those of `seen` (pid, parent if known, name) that the segment does not have yet; `gone` have exited.
+        `keepers` get another row when their scheduling changed."""
         if len(self._known) > KNOWN:
             self._known.clear()
         rows: list[Processes] = []
@@ -135,15 +136,15 @@ class ProcessRows:
                     row = replace(row, **scheduling._asdict())
                 self._known[pid] = row
             if row.pod is not None and (row.pod_name is None or row.container_name is None):
-                # A name that wasn't there yet is looked up again for the next segment.
+                # A name that was missing so far is looked up again for the next segment.
                 row = self._known[pid] = self._named(row, row.pod, time)
             self._written.add(pid)
             rows.append(row)
         return to_columns("processes", rows) if rows else None
 
     def _beyond_share(self, parents: dict[int, int | None]) -> set[int]:
-        """Of new processes those that have to wait: each owner has a share of what is described in a tick. Children
-        count for the owner of their parent, of which there are fewer to look up."""
+        """The new processes that must wait: each owner has a share of what is described in a tick. Children are charged
+        to the owner of their parent, since there are fewer parents to look up."""
         relatives = list(dict.fromkeys(parent or pid for pid, parent in parents.items()))
         owners = {pid: self._owners.of(pid) for pid in relatives[:_MAX_RELATIVES]}
         owner_of = {pid: owners.get(parent or pid, UNKNOWN_OWNER) for pid, parent in parents.items()}
@@ -158,25 +159,25 @@ class ProcessRows:
         return deferred
 
     def pods_without_names(self, host: Host) -> MissingSource | None:
-        """What is missing where there are pods, and no place that has their names."""
+        """What is missing when there are pods but no source of their names."""
         return None if self._names.readable or not has_pods(host) else _NO_POD_NAMES
 
     def take_deferred(self) -> list[tuple[Owner, int]]:
-        """How many processes of each owner were left for a later tick since the last call."""
+        """How many processes of each owner were deferred to a later tick since the last call."""
         deferred, self._deferred = self._deferred, Counter()
         return deferred.most_common()
 
     def _named(self, row: Processes, pod: str, time: int) -> Processes:
-        """With what the node calls its pod and its container."""
+        """The row with the node's names for its pod and container."""
         names = self._names.of(pod, row.container, time)
         pod_name, container_name = names.pod or row.pod_name, names.container or row.container_name
         if (pod_name, container_name) == (row.pod_name, row.container_name):
             return row
-        # A name that is known only now makes a row of now.
+        # A name that is only known now makes a row with the current time.
         return replace(row, time=time, pod_name=pod_name, container_name=container_name)
 
     def _inherit(self, row: Processes, parent: int | None, name: str) -> None:
-        """Describe a process that is gone: what its task records had, and the cgroup of its parent."""
+        """Describe a process that has exited: its task records, and the cgroup of its parent."""
         row.comm, row.ppid = name, parent
         relative = self._known.get(parent) if parent is not None else None
         if relative is not None:

@@ -20,7 +20,8 @@ _Number = TypeVar("_Number", np.int32, np.int64, np.uint32, np.uint64)
 
 
 class Unique(NamedTuple):
-    """The distinct values in ascending order, where each first stands, and for every place which of them it holds."""
+    """The distinct values in ascending order, the position where each first occurs, and for every position the index of
+    its value."""
 
     values: npt.NDArray[np.uint64]
     first: npt.NDArray[np.int64]
@@ -37,7 +38,7 @@ def unique(values: npt.NDArray[np.uint64]) -> Unique:
 
 
 def group_indices(values: npt.NDArray[_Number]) -> list[npt.NDArray[np.int64]]:
-    """Where each distinct value stands: one array of places a value, each in ascending order."""
+    """The positions of each distinct value: one ascending array of positions per value."""
     if not len(values):
         return []
     order, begins = _sorted_runs(values)
@@ -56,7 +57,7 @@ def isin(values: npt.NDArray[_Number], chosen: Collection[int]) -> npt.NDArray[n
 
 
 def _sorted_runs(values: npt.NDArray[_Number]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The stable order that sorts the values, and where in it a new value begins."""
+    """The stable order that sorts the values, and where in that order each new value begins."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     begins = np.ones(len(values), dtype=np.bool_)
@@ -68,7 +69,7 @@ U64Array = npt.NDArray[np.uint64]
 I64Array = npt.NDArray[np.int64]
 LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
-# A header's highest 16 bits are the size in bytes: this leaves it in 64-bit words.
+# The highest 16 bits of a header are the size in bytes; this shift leaves the size in 64-bit words.
 _SIZE_SHIFT, _BYTES_SHIFT = np.uint64(51), np.uint64(48)
 MISC_COMM_EXEC = 1 << 13
 _EXEC = np.uint64(MISC_COMM_EXEC << 32)
@@ -87,7 +88,8 @@ class RecordType(IntEnum):
     KSYMBOL = 17
 
 
-# Values from here up in a callchain are no addresses: they say whether kernel or user addresses follow.
+# Values from here up in a callchain are context markers rather than addresses: they say whether kernel or user
+# addresses follow.
 CONTEXT_FIRST = np.uint64(2**64 - 4095)
 CONTEXT_KERNEL = 2**64 - 128
 CONTEXT_USER = 2**64 - 512
@@ -95,7 +97,7 @@ CONTEXT_USER = 2**64 - 512
 SAMPLE_WORDS = 5
 TRAILER_BYTES = 24
 
-# The least size in words of a record of each type, that its fields can be read. Types that are not read have none.
+# The minimum size in words of a record of each type, so that its fields can be read. Types that are not read have none.
 _LEAST_WORDS = np.zeros(32, dtype=np.uint64)
 for _kind, _words in {
     RecordType.LOST: 3,
@@ -109,7 +111,7 @@ for _kind, _words in {
 }.items():
     _LEAST_WORDS[_kind] = _words
 _TASK_KINDS = np.array((RecordType.COMM, RecordType.EXIT, RecordType.FORK, RecordType.MMAP2), dtype=np.uint32)
-# A header has none of these bits: the kernel knows fewer than 32 types of records.
+# A header has none of these bits set: the kernel knows fewer than 32 record types.
 _NO_HEADER = np.uint64(0xFFFFFFE0)
 # Stands for all types beyond those that are read.
 _OTHER_KIND = 31
@@ -122,8 +124,8 @@ LOST_AT_MOST = 2**32 - 1
 
 @dataclass(frozen=True)
 class Records:
-    """What was drained from one or more rings: the bytes end to end, where each record begins (in 64-bit words), and
-    each one's type. `bounds` is where each ring's part begins, `damaged` how many bytes of each made no sense."""
+    """What was drained from one or more rings: the concatenated bytes, where each record begins (in 64-bit words), and
+    its type. `bounds` is where each ring's part begins, `damaged` how many invalid bytes each ring had."""
 
     data: bytes
     words: U64Array
@@ -142,12 +144,12 @@ class Records:
 
     @cached_property
     def kinds(self) -> frozenset[int]:
-        """The types that there are, of those that are read."""
+        """Which of the types that are read occur."""
         counts = np.bincount(np.minimum(self.types, _OTHER_KIND), minlength=_OTHER_KIND)
         return frozenset(np.flatnonzero(counts).tolist())
 
     def low(self, at: I64Array, word: int = 1) -> U64Array:
-        """The lower half of a word of some records: the pid, in the first behind the header."""
+        """The lower half of a word of some records; in the first word after the header, the pid."""
         values: U64Array = self.words[at + word] & LOW
         return values
 
@@ -161,18 +163,18 @@ class Records:
         return (self.words[at] >> _SIZE_SHIFT).astype(np.int64)
 
     def times(self, at: I64Array) -> U64Array:
-        """The times in the trailers of some records, which must not be samples."""
+        """The timestamps in the trailers of some records, which must not be samples."""
         times: U64Array = self.words[at + self.sizes(at) - 2]
         return times
 
     def execs(self, at: I64Array) -> I64Array:
-        """Those of some COMM records that an exec wrote."""
+        """Those of some COMM records that were written by an exec."""
         chosen: I64Array = at[(self.words[at] & _EXEC) != 0]
         return chosen
 
     def without_foreign_tasks(self) -> "Records":
-        """Without forks, execs, mappings and ends of processes that have no number here: those outside of the reader's
-        pid namespace (kernel/events/core.c, perf_event_pid: 0 for all of them, or -1 at their end)."""
+        """Drop the forks, execs, mappings and exits of processes that have no pid here: those outside the reader's pid
+        namespace (kernel/events/core.c, perf_event_pid: 0 for all of them, or -1 at their end)."""
         tasks = np.isin(self.types, _TASK_KINDS)
         pids = self.low(self.starts[tasks])
         kept = np.ones(len(self.starts), dtype=np.bool_)
@@ -180,7 +182,7 @@ class Records:
         return replace(self, starts=self.starts[kept], types=self.types[kept])
 
     def ring_of(self, starts: I64Array) -> npt.NDArray[np.intp]:
-        """Which ring each of some records comes from."""
+        """The ring that each of some records comes from."""
         return np.searchsorted(self.bounds, starts, side="right") - 1
 
     def per_ring(self, starts: I64Array, weights: npt.ArrayLike | None = None) -> list[int]:
@@ -192,11 +194,11 @@ class Records:
 
 
 def walk(*parts: bytes) -> Records:
-    """Find the records in what was drained from some rings. One that claims an impossible size ends the walk of its
-    ring; what remains there is counted as damaged, and so is a record that is too short for its type."""
+    """Find the records in what was drained from some rings. A record with an impossible size ends the walk of its ring,
+    and the rest of that ring is counted as damaged; so is a record that is too short for its type."""
     if not any(parts):
         return Records(b"", _NO_WORDS, _NO_PLACES, _NO_KINDS, np.zeros(len(parts), np.int64), [0] * len(parts))
-    # A word more, that the size of a record can be looked up wherever an impossible size before it led.
+    # One extra word, so that the size of a record can be looked up wherever an impossible size before it led.
     data = b"".join([*(part + bytes(-len(part) % 8) for part in parts), bytes(8)])
     words = np.frombuffer(data, dtype="<u8")[:-1]
     lengths_of = np.array([len(part) for part in parts], dtype=np.int64)
@@ -221,19 +223,20 @@ def walk(*parts: bytes) -> Records:
 
 
 def _headers(words: U64Array, bounds: I64Array) -> I64Array | None:
-    """The words of some rings that are headers of records, found by the array: those that look like one and that lie
-    where the record before ends. None where they don't cover the rings, which begin at the bounds, without a gap."""
+    """Find the record headers in some rings by array operations: words that look like a header and lie where the
+    previous record ends. None when they do not cover the rings, which begin at `bounds`, without a gap."""
     alike = np.flatnonzero(words & _NO_HEADER == 0)
     sizes = (words[alike] >> _BYTES_SHIFT).astype(np.int64)
     if not sizes.all():
-        # A word inside of a record that is a small number, as the number of a core.
+        # A word inside a record with a small value, such as a CPU number.
         alike, sizes = alike[sizes > 0], sizes[sizes > 0]
     if not len(alike):
         return alike if not len(words) else None
     ends = alike + (sizes >> 3)
     apart = np.flatnonzero(alike[1:] != ends[:-1])
     if len(apart):
-        # Words inside of a record that look like a header: few, as that takes a small number with a size above it.
+        # Words inside a record that look like a header. They are few, as that takes a small number with a size above
+        # it.
         kept = np.ones(len(alike), dtype=np.bool_)
         following = 0
         for place in apart.tolist():
@@ -246,13 +249,13 @@ def _headers(words: U64Array, bounds: I64Array) -> I64Array | None:
             return None
     if alike[0] != 0 or ends[-1] != len(words) or (sizes & 7).any():
         return None
-    # No record reaches from one ring into the next.
+    # No record extends from one ring into the next.
     begins = np.searchsorted(alike, bounds)
     return alike if np.array_equal(alike[begins], bounds) else None
 
 
 def _walked(data: bytes, bounds: I64Array, lengths_of: I64Array) -> tuple[I64Array, list[int]]:
-    """Where the records of some rings begin, found one after the other, and how many bytes of each ring are damaged."""
+    """Find where the records of some rings begin, one after the other, and how many bytes of each ring are damaged."""
     ends = bounds + (lengths_of >> 3)
     halves = memoryview(data).cast("H")
     places = np.concatenate(
@@ -279,17 +282,17 @@ def _walked(data: bytes, bounds: I64Array, lengths_of: I64Array) -> tuple[I64Arr
 
 
 def _places(halves: memoryview, at: int, last: int) -> Iterator[int]:
-    """Where the records of a ring are, in 16-bit units: each one's place depends on the size of the one before it."""
+    """The positions of a ring's records, in 16-bit units: each depends on the size of the record before it."""
     while at < last:
         yield at
-        # None has the size 0: that ends the walk.
+        # No valid record has size 0, so that ends the walk.
         at += (halves[at + 3] >> 1) or last
 
 
 @dataclass(frozen=True, slots=True)
 class RawSamples:
-    """Samples column by column, their callchains laid end to end in `addresses`. `idle_cpus` has the CPU of each
-    sample that was left out for being idle."""
+    """Samples in columns, with their callchains concatenated in `addresses`. `idle_cpus` has the CPU of each sample
+    that was left out as idle."""
 
     time: U64Array
     cpu: npt.NDArray[np.uint16]
@@ -308,7 +311,7 @@ class RawSamples:
         return self.addresses[first : first + self.depth[index]]
 
     def without(self, idle: npt.NDArray[np.bool_]) -> "RawSamples":
-        """The samples that are not idle; those that are stay counted."""
+        """The samples that are not idle; the idle ones remain counted."""
         busy = ~idle
         return RawSamples(
             time=self.time[busy],
@@ -323,16 +326,16 @@ class RawSamples:
 
 
 class IdleLeaves:
-    """The running function and its caller, by address, of samples of the idle task that were found to be idle.
+    """The running function and its caller, by address, of idle-task samples that were found to be idle.
 
-    Nothing else decides it (`is_idle`), and an idle core has a handful of them: its samples are counted by these two
-    addresses, without looking at the rest. They are good for one generation of the kernel's symbols."""
+    These two addresses alone decide it (`is_idle`), and an idle core has only a handful of such pairs, so its samples
+    are counted without looking at the rest of the callchain. Valid for one generation of the kernel's symbols."""
 
     def __init__(self) -> None:
         self._known: U64Array = np.zeros(0, dtype=np.uint64)
 
     def learn(self, samples: "RawSamples", idle: npt.NDArray[np.bool_]) -> None:
-        """Take in samples, and which of them are idle."""
+        """Learn from samples and which of them are idle."""
         of = samples.first[idle & (samples.depth > 2) & (samples.pid == 0) & (samples.tid == 0)]
         if not len(of):
             return
@@ -346,7 +349,7 @@ class IdleLeaves:
         self._known = self._known[:0]
 
     def among(self, records: Records, at: I64Array, depth: I64Array) -> npt.NDArray[np.bool_]:
-        """Which of some samples are idle for sure; each must have its whole callchain."""
+        """Which of some samples are certainly idle; each must have its whole callchain."""
         words = records.words
         idle = np.zeros(len(at), dtype=np.bool_)
         if not len(self._known):
@@ -359,17 +362,17 @@ class IdleLeaves:
         return idle
 
 
-# Of the pairs that are known; a kernel has a few.
+# Limit on the known pairs; a kernel has a few.
 _IDLE_KEPT = 1024
 
 
 def decode_samples(records: Records, idle: IdleLeaves | None = None) -> RawSamples:
-    """All stack samples of a drain, but for those without a callchain, those whose callchain runs past its record, and
-    those that are known to be idle."""
+    """All stack samples of a drain, except those without a callchain, those whose callchain extends past the record,
+    and those that are known to be idle."""
     at = records.of(RecordType.SAMPLE)
     words = records.words
     sizes = records.sizes(at)
-    # An absurd count must not wrap into a small one: clip before it becomes signed.
+    # An absurd count must not wrap around to a small one, so clip it before it becomes signed.
     depth = np.minimum(words[at + 4], np.uint64(1 << 20)).astype(np.int64)
     sound = (depth > 0) & (depth + SAMPLE_WORDS <= sizes)
     if not sound.all():
@@ -400,7 +403,7 @@ def _cpus(words: U64Array, at: I64Array) -> npt.NDArray[np.uint16]:
 
 
 def lost_counts(records: Records) -> list[int]:
-    """How many records the kernel says it could not write, for each ring."""
+    """How many records the kernel reports as lost, for each ring."""
     lost, also = records.of(RecordType.LOST), records.of(RecordType.LOST_SAMPLES)
     if not len(lost) and not len(also):
         return [0] * len(records.bounds)
@@ -410,11 +413,11 @@ def lost_counts(records: Records) -> list[int]:
 
 
 def throttled_while_busy(records: Records) -> list[int]:
-    """How often the kernel held sampling back on a core that had work, for each ring.
+    """How often the kernel throttled sampling on a busy core, for each ring.
 
     An idle core without a tick is throttled as a matter of course: the kernel counts samples per tick
-    (kernel/events/core.c, __perf_event_account_interrupt) and resumes with the next tick, when there is work. That
-    loses nothing but idle samples.
+    (kernel/events/core.c, __perf_event_account_interrupt) and resumes with the next tick, when there is work. Only idle
+    samples are lost by that.
     """
     if RecordType.THROTTLE not in records.kinds:
         return [0] * len(records.bounds)
@@ -440,8 +443,8 @@ def _pair_keys(leaves: U64Array, callers: U64Array) -> U64Array:
 def row_keys(parts: U64Array, first: I64Array, depth: I64Array, salt: U64Array) -> U64Array:
     """A 64-bit key per row of a ragged array: equal rows with equal salt have equal keys, others practically never.
 
-    Each part is mixed with its place in the row and the results are summed, which numpy can do for all rows at once.
-    No row may be empty. Rows that are equal but mean different things have another salt.
+    Each part is mixed with its position in the row and the results are summed, which numpy can do for all rows at once.
+    No row may be empty. Equal rows with different meanings must have different salts.
     """
     if not len(first):
         return np.zeros(0, dtype=np.uint64)
@@ -455,12 +458,12 @@ def row_keys(parts: U64Array, first: I64Array, depth: I64Array, salt: U64Array) 
 
 
 def chain_keys(samples: RawSamples, parts: U64Array, salt: U64Array) -> U64Array:
-    """A key per callchain; `parts` has one for each address."""
+    """A key per callchain; `parts` has one part for each address."""
     return row_keys(parts, samples.first, samples.depth, salt)
 
 
 def has_user_part(samples: RawSamples) -> npt.NDArray[np.bool_]:
-    """Which samples were taken in a program, or on its behalf in the kernel."""
+    """Which samples were taken in a program, or in the kernel on its behalf."""
     if not len(samples):
         return np.zeros(0, dtype=np.bool_)
     result: npt.NDArray[np.bool_] = np.logical_or.reduceat(samples.addresses == np.uint64(CONTEXT_USER), samples.first)

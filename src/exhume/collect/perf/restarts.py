@@ -1,11 +1,11 @@
-"""Programs that are started again and again, recognised from the FORK, COMM and EXIT records of the rings.
+"""Detect programs that are restarted again and again, from the FORK, COMM and EXIT records of the rings.
 
-A life is a program from its exec (or its fork, where none followed) to its exit. Lives of one name under one parent
-that follow each other with short pauses are a loop. One that ends as its last child did, right after it, is a wrapper
-(a supervisor's script, a subshell): what fails is the child, and the loop has its name. Where exit codes are known,
-only loops that fail are reported: a script that runs `sleep` once a second is none. In a storm of forks the busiest
-parents are left out by the array, so that the rest stays cheap: what loops by the hundred a second is a storm, and is
-found elsewhere.
+A life is a program from its exec (or its fork, if no exec followed) to its exit. Lives of one name under one parent
+that follow each other with short pauses are a loop. A program that exits right after its last child and with the same
+status is a wrapper (a supervisor's script, a subshell): the child is what fails, and the loop gets its name. Where exit
+codes are known, only loops that fail are reported: a script that runs `sleep` once a second is not one. In a fork storm
+the busiest parents are filtered out by array operations, so that the rest stays cheap: a program that restarts hundreds
+of times a second is a storm, and is detected elsewhere.
 """
 
 from collections import Counter, deque
@@ -22,16 +22,17 @@ from exhume.model.tables import RECORDER, RESTART, Events
 LEAST_LIVES = 3
 LONGEST_LIFE_NS = 60 * NANOS
 LONGEST_PAUSE_NS = 60 * NANOS
-# What follows faster is a command in a script.
+# A shorter interval between starts means a command in a script.
 LEAST_PACE_NS = NANOS // 10
-# A failure within this time may be an answer, as that of grep or test in a script; a service takes longer to start.
+# A failure within this time may be a result, as with grep or test in a script; a service takes longer to start.
 HELPER_LIFE_NS = NANOS // 20
-# A shell ends with the status of its last command within this time of it.
+# A shell exits with the status of its last command within this time after it.
 WRAPPED_NS = NANOS // 2
-# One row has all lives since the last.
+# One row covers all lives since the last row.
 REPORT_EVERY_NS = 5 * NANOS
 REPORTS_PER_TICK = 8
-# More of one parent (or of one name) in a tick are a storm; more in all are not looked at one by one.
+# More than this of one parent (or of one name) in a tick are a storm; beyond the total limit, processes are not
+# examined one by one.
 MOST_ALIKE = 24
 MOST_PER_TICK = 256
 ALIVE_KEPT = 4096
@@ -42,8 +43,8 @@ NameOf = Callable[[int], str | None]
 
 @dataclass(slots=True)
 class Life:
-    """A program that ended. `status` is its wait status, None where it is not known; `program` (name and pid) is what
-    failed, where it ended as its last child did."""
+    """A program that exited. `status` is its wait status, None when unknown; `program` (name and pid) is what failed,
+    when it exited as its last child did."""
 
     pid: int
     born: int
@@ -54,7 +55,7 @@ class Life:
 
 @dataclass(slots=True)
 class Loop:
-    """The last lives of one name under one parent."""
+    """The latest lives of one name under one parent."""
 
     comm: str
     parent: int
@@ -66,28 +67,28 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class RestartRows:
-    """Rows for the events table, and processes (pid, parent, name) that should be described while they live."""
+    """Rows for the events table, and processes (pid, parent, name) to describe while they live."""
 
     events: list[Events]
     processes: list[tuple[int, int | None, str]]
 
 
 class Restarts:
-    """Follows lives through the ticks."""
+    """Follows lives across ticks."""
 
     def __init__(self) -> None:
-        # Name (None: that of its parent), birth and parent (None: not known before its end).
+        # Name (None: that of its parent), time of birth and parent (None: unknown until its exit).
         self._alive: dict[int, tuple[str | None, int, int | None]] = {}
         self._loops: dict[tuple[str | None, int], Loop] = {}
-        # Of those: the ones whose lives may have to be reported, and the ones that were.
+        # Of these loops, the ones that may have to be reported, and the ones that were.
         self._pending: dict[tuple[str | None, int], Loop] = {}
         self._looping: set[tuple[str | None, int]] = set()
         self._failed_before: dict[int, int] = {}
-        # By parent: the name, pid, status and end of the last child that failed.
+        # By parent: the name, pid, status and exit time of the last child that failed.
         self._failed_children: dict[int, tuple[str, int, int, int]] = {}
 
     def forget(self) -> None:
-        """Births or ends were missed."""
+        """Forget everything: births or exits were missed."""
         self._alive.clear()
         self._loops.clear()
         self._pending.clear()
@@ -95,7 +96,7 @@ class Restarts:
         self._failed_children.clear()
 
     def observe(self, now: int, records: Records, failed: Mapping[int, int] | None, name_of: NameOf) -> RestartRows:
-        """Take in a tick. `failed` are the processes that ended with a failure (None: not known)."""
+        """Process a tick. `failed` holds the processes that ended with a failure (None: unknown)."""
         changes = [*_births(records), *_programs(records)] if len(records.starts) else []
         ends = _ends(records, self._alive.keys() | {pid for pid, *_ in changes}) if len(records.starts) else []
         begun: dict[int, list[tuple[int, str | None, int | None]]] = {}
@@ -103,7 +104,7 @@ class Restarts:
             begun.setdefault(pid, []).append((time, comm, parent))
         for pid, time, parent in ends:
             for born, comm, of in begun.pop(pid, ()):
-                # A number that was given away again within the tick is followed no further.
+                # A pid that was reused within the tick is not followed any further.
                 if born <= time:
                     self._begin(pid, born, comm, of)
             self._end(pid, time, parent, failed, name_of)
@@ -125,7 +126,7 @@ class Restarts:
         if begun is None or time - begun[1] > LONGEST_LIFE_NS:
             return
         comm, born, forked_by = begun
-        # One whose parent died first ends under another: it belongs to the process that started it.
+        # An orphan exits under another parent, but belongs to the process that started it.
         parent = forked_by or parent
         key = (comm, parent)
         loop = self._loops.get(key)
@@ -137,7 +138,7 @@ class Restarts:
             status = failed.get(pid, self._failed_before.get(pid, 0))
         last = loop.lives[-1] if loop.lives else None
         if last is not None and (born < last.ended or born - last.ended > LONGEST_PAUSE_NS):
-            # Several at once, or long after: not one that is started again because it ended.
+            # Several at once, or a long pause: not a program that is restarted because it exited.
             loop.lives.clear()
             loop.unreported = 0
         program = self._failed_in(pid, time, status)
@@ -149,12 +150,12 @@ class Restarts:
         self._pending[key] = loop
 
     def _failed_in(self, pid: int, time: int, status: int | None) -> tuple[str, int] | None:
-        """The child (name, pid) that a process ended with, where its status is that child's."""
+        """The child (name, pid) with which a process failed, if the process has that child's status."""
         child = self._failed_children.pop(pid, None)
         if child is None or not status:
             return None
         name, number, failed, ended = child
-        # A shell reports a signal of its child as a code above 128.
+        # A shell reports a child killed by a signal as a code above 128.
         same = status == failed or status >> 8 == 128 + (failed & 0x7F)
         return (name, number) if same and time - ended <= WRAPPED_NS else None
 
@@ -167,9 +168,9 @@ class Restarts:
                 continue
             del self._pending[key]
             if not _is_loop(loop):
-                # It can become one only by another life.
+                # Only another life can make it a loop.
                 continue
-            # A parent that is gone by now had a name before.
+            # A parent that has exited keeps its last known name.
             loop.parent_name = name_of(loop.parent) or loop.parent_name
             rows.events.append(_event(loop))
             rows.processes.append((loop.parent, None, loop.parent_name or ""))
@@ -200,7 +201,7 @@ class Restarts:
 
 
 def _is_loop(loop: Loop) -> bool:
-    """Enough lives in a row, not too fast; all of them failures, where that is known."""
+    """Whether there are enough lives in a row, not too fast, and all failures where the status is known."""
     lives = loop.lives
     if len(lives) < LEAST_LIVES or lives[-1].born - lives[0].born < LEAST_PACE_NS * (len(lives) - 1):
         return False
@@ -213,7 +214,7 @@ def _event(loop: Loop) -> Events:
     life = sorted(each.ended - each.born for each in loop.lives)[len(loop.lives) // 2]
     ((usual, _),) = Counter(each.status for each in loop.lives).most_common(1)
     how = "" if usual is None else f", and ended {_ending(usual)}"
-    # What fails in most of them, in the last that has it.
+    # The program that fails in most of them, in the last life that has it.
     programs = Counter(each.program[0] if each.program else loop.comm for each in loop.lives)
     comm = programs.most_common(1)[0][0]
     pid = next((each.program[1] for each in reversed(loop.lives) if each.program and each.program[0] == comm), last.pid)
@@ -254,7 +255,7 @@ def _births(records: Records) -> list[tuple[int, int, str | None, int | None]]:
 
 
 def _programs(records: Records) -> list[tuple[int, int, str | None, int | None]]:
-    """Programs that were begun by exec: pid, time, name, no parent."""
+    """Programs that began with an exec: pid, time, name, no parent."""
     at = records.execs(records.of(RecordType.COMM))
     # The first eight bytes of the name are enough to recognise a storm.
     at = at[_rare(records.words[at + 2])][:MOST_PER_TICK]
@@ -267,7 +268,7 @@ def _programs(records: Records) -> list[tuple[int, int, str | None, int | None]]
 
 
 def _ends(records: Records, wanted: set[int]) -> list[tuple[int, int, int]]:
-    """Ends of wanted processes, in the order of time: pid, time, parent."""
+    """Exits of wanted processes, ordered by time: pid, time, parent."""
     at = records.of(RecordType.EXIT)
     at = at[records.low(at) == records.low(at, 2)]
     pids, parents = records.low(at), records.high(at)
@@ -279,7 +280,7 @@ def _ends(records: Records, wanted: set[int]) -> list[tuple[int, int, int]]:
 
 
 def _rare(values: U64Array) -> npt.NDArray[np.bool_]:
-    """Which of some values come no more often than a loop's would."""
+    """Which of some values occur no more often than a loop's would."""
     _, members, counts = np.unique(values, return_inverse=True, return_counts=True)
     few: npt.NDArray[np.bool_] = counts[members] <= MOST_ALIKE
     return few

@@ -1,4 +1,5 @@
-"""The ring buffers of all CPUs: two for each, opened and closed as CPUs come and go, drained together once a tick."""
+"""The ring buffers of all CPUs: two per CPU, opened and closed as CPUs go online and offline, drained together once a
+tick."""
 
 import contextlib
 import ctypes
@@ -29,7 +30,7 @@ _IOC_SET_OUTPUT = 0x2405
 
 
 def copy_out(data: memoryview, tail: int, head: int) -> bytes:
-    """The bytes from tail to head of a ring, joined where they wrap."""
+    """The bytes from tail to head of a ring, joined where they wrap around."""
     size = len(data)
     start, length = tail % size, head - tail
     if start + length <= size:
@@ -39,12 +40,12 @@ def copy_out(data: memoryview, tail: int, head: int) -> bytes:
 
 
 def load_fence() -> Callable[[], object]:
-    """What must happen between reading the head and reading the data behind it.
+    """The barrier between reading a ring's head and reading its data.
 
     include/uapi/linux/perf_event.h, struct perf_event_mmap_page, requires a read barrier there. x86 does not reorder
-    loads, so nothing. Elsewhere a real fence where libatomic has one; else a system call:
-    its exception entry synchronises the context, and together with the branch on the head that we just took, this
-    orders the later loads after the earlier one (control dependency plus ISB in the Arm memory model).
+    loads, so no barrier is needed. Other architectures use a real fence where libatomic has one, and a system call
+    otherwise: its exception entry synchronises the context, and together with the branch on the head that we just took,
+    this orders the later loads after the earlier one (control dependency plus ISB in the Arm memory model).
     """
     if platform.machine() == "x86_64":
         return lambda: None
@@ -57,13 +58,14 @@ def load_fence() -> Callable[[], object]:
 
 
 def pages_for(wanted_bytes: int) -> int:
-    """Rings are a power of two of pages; the smallest that holds `wanted_bytes`."""
+    """The smallest ring, in pages, that holds `wanted_bytes`: a power of two."""
     pages = max(1, -(-wanted_bytes // mmap.PAGESIZE))
     return 1 << (pages - 1).bit_length()
 
 
 class Ring:
-    """An event of one CPU with its mapped ring. Owns the event's file descriptor and those joined to it."""
+    """An event of one CPU with its mapped ring. Owns the file descriptors of the event and of the events
+    joined to it."""
 
     def __init__(self, fd: int, cpu: int, wanted_bytes: int, fence: Callable[[], object]) -> None:
         self.cpu = cpu
@@ -77,7 +79,7 @@ class Ring:
                     self._map = mmap.mmap(fd, (1 + pages) * mmap.PAGESIZE)
                     break
                 except OSError:
-                    # Locked memory is limited: a smaller ring is better than none.
+                    # Locked memory is limited, and a smaller ring is better than none.
                     if pages <= 4:
                         raise
                     pages //= 2
@@ -89,7 +91,7 @@ class Ring:
         self._data = memoryview(self._map)[mmap.PAGESIZE :]
 
     def join(self, fd: int) -> None:
-        """Let another event of the same CPU write into this ring."""
+        """Redirect another event of the same CPU into this ring."""
         try:
             fcntl.ioctl(fd, _IOC_SET_OUTPUT, self.fd)
         except OSError:
@@ -102,11 +104,11 @@ class Ring:
             fcntl.ioctl(fd, _IOC_ENABLE, 0)
 
     def set_period(self, period: int) -> None:
-        """Sample less or more often from now on (a period, or a frequency for a frequency event)."""
+        """Change the sampling rate (a period, or a frequency for a frequency event)."""
         fcntl.ioctl(self.fd, _IOC_PERIOD, period.to_bytes(8, "little"))
 
     def read(self) -> bytes:
-        """All records since the last read; the room is given back to the kernel."""
+        """Read all records since the last read, and release the space to the kernel."""
         words = self._words
         head, tail = words[HEAD], words[TAIL]
         if head == tail:
@@ -126,20 +128,20 @@ class Ring:
         self._joined.clear()
 
 
-# A recorder that is itself starved must not lose what it is there to record.
+# Even a recorder that is itself starved must not lose the samples of the starvation.
 HELD_SECONDS = 20
 # The mean over busy services: 26 frames and the fixed part.
 SAMPLE_BYTES = 250
-# Task records come by the fork, not by the clock: all cores together share this much, within bounds.
+# The volume of task records depends on forks, not on time: all cores together share this much, within bounds.
 TASK_BYTES_IN_ALL = 64 << 20
 TASK_BYTES_LEAST, TASK_BYTES_MOST = 512 << 10, 4 << 20
-# The longest task record: a mapping, with the longest path.
+# The longest task record: a mapping with the longest possible path.
 TASK_RECORD_BYTES = 4352
 
 
 @dataclass(slots=True)
 class CpuRings:
-    """One CPU's two rings: a flood of task records must never push samples out."""
+    """The two rings of one CPU: a flood of task records must never push out samples."""
 
     samples: Ring
     tasks: Ring
@@ -155,10 +157,10 @@ class CpuRings:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """A tick's records of all rings; `cpus` are the rings' CPUs, in their order. `whole` is False when task records are
-    missing, or may be: the kernel reports a loss only once there is room again
-    (kernel/events/ring_buffer.c, __perf_output_begin). `fill` is how full the fullest ring of
-    samples was, in permille."""
+    """The records of all rings in a tick; `cpus` are the rings' CPUs, in the same order. `whole` is False when task
+    records are or may be missing: the kernel reports a loss only once there is space again
+    (kernel/events/ring_buffer.c, __perf_output_begin). `fill` is the fill level of the fullest sample ring, in
+    permille."""
 
     cpus: list[int]
     samples: Records
@@ -168,7 +170,7 @@ class Drained:
 
 
 class RingSet:
-    """Keeps a pair of rings for every CPU that is online."""
+    """Keeps a pair of rings for every online CPU."""
 
     def __init__(self, host: Host, rate_hz: int, tracepoints: list[Tracepoint]) -> None:
         self._online = ProcFile(host.sys / "devices/system/cpu/online", single=True)
@@ -195,8 +197,8 @@ class RingSet:
         return iter(self.rings.values())
 
     def follow_hotplug(self) -> list[CpuRings]:
-        """Open rings for CPUs that came; give back those of CPUs that went, for a last drain and close."""
-        # Read before the list: a CPU that goes in between is missed by neither.
+        """Open rings for CPUs that came online; return those of CPUs that went offline, for a last drain and close."""
+        # Read this before the list, so that a CPU that goes offline in between is noticed.
         went = self._watch.went(self.rings.keys())
         listed = self._online.read()
         if listed == self._listed and not went:
@@ -209,11 +211,11 @@ class RingSet:
             try:
                 self.rings[cpu] = self._open(cpu)
             except OSError as error:
-                # It went offline again between the list and the open, or is on its way back and only listed yet.
+                # It went offline again between the list and the open, or is coming online and only listed yet.
                 if error.errno != errno.ENODEV:
                     raise
         if self.rings.keys() >= online:
-            # Else what is missing is tried again, though the list stays as it is.
+            # Otherwise the missing CPUs are tried again, even though the list stays the same.
             self._listed = listed
         gone, self._gone = self._gone, []
         return gone
@@ -247,10 +249,10 @@ class RingSet:
         return open_event(task_event(kernel_code=False), pid=-1, cpu=cpu)
 
     def drain(self) -> Drained:
-        """All records since the last call, also of CPUs that went away meanwhile."""
+        """All records since the last call, including those of CPUs that went offline in between."""
         before = list(self)
         gone = self.follow_hotplug()
-        # A CPU that came back has forked and execed unwatched until now.
+        # Forks and execs on a CPU that came back were not recorded until now.
         moved = before != list(self)
         rings = [*self, *gone]
         samples = [each.samples.read() for each in rings]
@@ -266,13 +268,13 @@ class RingSet:
         return Drained([each.samples.cpu for each in rings], walk(*samples), records, whole, fill)
 
     def start(self) -> None:
-        """Begin to sample; until then nothing can overflow."""
+        """Start sampling; nothing can overflow before that."""
         self._started = True
         for rings in self:
             rings.enable()
 
     def set_rate(self, rate_hz: int) -> None:
-        """Sample at another rate from now on."""
+        """Change the sampling rate."""
         self._rate = rate_hz
         for rings in self:
             rings.samples.set_period(sampling_event(self.hardware, rate_hz).period)
@@ -287,7 +289,7 @@ class RingSet:
 
 
 def _has_cycles(rate_hz: int) -> bool:
-    """Whether the hardware counts cycles here; they see into code that runs with interrupts off."""
+    """Whether there is a hardware cycle counter; its samples also see code that runs with interrupts off."""
     with contextlib.suppress(OSError):
         os.close(open_event(sampling_event(True, rate_hz), pid=-1, cpu=0))
         return True
@@ -295,7 +297,7 @@ def _has_cycles(rate_hz: int) -> bool:
 
 
 def _raise_descriptor_limit() -> None:
-    """Six descriptors a CPU: 96 cores need more than the usual 1,024 with everything else."""
+    """Raise the limit: with six descriptors per CPU, 96 cores need more than the usual 1,024 in total."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65536 if hard == resource.RLIM_INFINITY else hard
     if soft < wanted:

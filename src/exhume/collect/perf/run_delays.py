@@ -1,9 +1,9 @@
-"""Run delay of the threads that compete for a core, and what their cgroups may use.
+"""Run delay of the threads that compete for a core, and the CPU limits of their cgroups.
 
-Only threads that were sampled on a full core which several of them share are read, so a node with room pays nothing. A
-descriptor stays open for each; attributes that hardly ever change (nice, affinity, cgroups) are read for threads that
-live on to a second reading, and again after half a minute. Measured on 6.18: 0.7 ms of CPU time a tick for 64 threads
-(1.9 ms while their attributes are read), 0.03 ms on a node with room.
+Only threads that were sampled on a full core shared by several threads are read, so a node with spare capacity pays
+nothing. One file descriptor per thread stays open; attributes that hardly ever change (nice, affinity, cgroups) are
+read for threads that live until a second reading, and again after half a minute. Measured on 6.18: 0.7 ms of CPU time a
+tick for 64 threads (1.9 ms while their attributes are read), 0.03 ms on a node with spare capacity.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ from exhume.procfs.pid_stat import parse_pid_stat
 from exhume.procfs.pid_status import status_text
 from exhume.procfs.schedstat import TaskSched, parse_task_schedstat
 
-# A core with so many of the samples that it could have is full; a thread with so much of a core has it for itself.
+# A core with this share of its possible samples is full; a thread with this share of a core has it to itself.
 _FULL, _ALONE = 0.8, 0.9
 _THREADS_AT_MOST = 64
-# Of these, the ones that are sampled most have half: the others are those that get little, and wait.
+# Half of these are the most sampled threads; the others are those that get little CPU time, and wait.
 _LARGEST = 32
 _DESCRIBED_PER_TICK = 16
 # A thread that waits all the time is not sampled in every second.
@@ -42,7 +42,7 @@ _SCHEDSTAT_BYTES = 128
 
 @dataclass(slots=True)
 class _Attributes:
-    """What a thread may use; None where it can't be read."""
+    """The attributes that decide how much CPU time a thread gets; None where they cannot be read."""
 
     nice: int | None = None
     policy: int | None = None
@@ -53,7 +53,7 @@ class _Attributes:
 
 @dataclass(slots=True)
 class _Thread:
-    """One thread that competes, its schedstat kept open."""
+    """A competing thread, with its schedstat file kept open."""
 
     tid: int
     pid: int
@@ -67,7 +67,7 @@ class _Thread:
 
 
 class RunDelays:
-    """Rows of run_delays and cgroup_cpu, for the threads that compete in a tick."""
+    """Rows of run_delays and cgroup_cpu for the threads that compete in a tick."""
 
     def __init__(self, host: Host) -> None:
         self._proc = os.fspath(host.proc)
@@ -77,7 +77,7 @@ class RunDelays:
         self._looked_at: dict[str, int] = {}
 
     def begin_segment(self) -> None:
-        """The next segment has to stand alone."""
+        """Start a new segment, which must be complete by itself."""
         self._known.clear()
         self._looked_at.clear()
 
@@ -88,7 +88,7 @@ class RunDelays:
     def read(
         self, tick: Tick, sampled: Sampled, samples_per_core: float, ended: Set[int] = frozenset()
     ) -> dict[str, Columns]:
-        """The rows of a tick in which the threads `ended` came to their end."""
+        """The rows of a tick in which the threads in `ended` exited."""
         self._follow(tick, sampled, samples_per_core, ended)
         rows: list[RunDelayRow] = []
         described = 0
@@ -130,7 +130,8 @@ class RunDelays:
     def _follow(self, tick: Tick, sampled: Sampled, samples_per_core: float, ended: Set[int]) -> None:
         """Open the threads that compete now, and close those that no longer do."""
         places = competitors(sampled.cpus, sampled.tids, samples_per_core)
-        # Most of those that compete in a storm of forks are gone by now: to try them took longer than all others.
+        # Most of the threads that compete in a fork storm have exited by now; trying them all took longer than
+        # everything else.
         found = {tid: place for place in places if (tid := int(sampled.tids[place])) not in ended}
         for tid, place in found.items():
             if tid in self._threads:
@@ -161,7 +162,7 @@ class RunDelays:
         about.affinity = status_text(read_start(f"{directory}/status") or b"", b"Cpus_allowed_list")
         paths = parse_pid_cgroup(read_start(f"{directory}/cgroup") or b"")
         about.cgroup = paths.get("cpu", paths.get(""))
-        # The cpuset in force, which on v2 may be that of an ancestor (kernel/cgroup/cpuset.c, proc_cpuset_show).
+        # The effective cpuset, which on v2 may be that of an ancestor (kernel/cgroup/cpuset.c, proc_cpuset_show).
         about.cpuset = (read_start(f"{directory}/cpuset") or b"").decode("utf-8", "replace").strip() or None
         return about
 
@@ -179,7 +180,7 @@ class RunDelays:
 
 
 def competitors(cpus: npt.NDArray[np.uint16], tids: npt.NDArray[np.int32], samples_per_core: float) -> list[int]:
-    """The threads that share a full core, as the place of one sample of each; the most often sampled first."""
+    """The threads that share a full core, as the index of one sample each; the most often sampled first."""
     if len(cpus) < max(1.0, _FULL * samples_per_core):
         return []
     busy = np.bincount(cpus)
@@ -194,13 +195,13 @@ def competitors(cpus: npt.NDArray[np.uint16], tids: npt.NDArray[np.int32], sampl
     order = np.argsort(-counts[chosen], kind="stable")
     found: dict[int, int] = {}
     for place in first[chosen][order].tolist():
-        # A thread that moved was sampled on several cores.
+        # A thread that migrated was sampled on several cores.
         found.setdefault(int(tids[place]), place)
     return list(found.values())
 
 
 class _CgroupReader:
-    """Shares, quota and cores of cgroups, on v1 or v2."""
+    """Reads shares, quota and cpuset of cgroups, on v1 or v2."""
 
     def __init__(self, host: Host) -> None:
         layout = hierarchies(host)

@@ -34,20 +34,20 @@ from exhume.model.facts import MissingSource
 from exhume.model.tables import Columns, Losses
 from exhume.procfs.host import Host
 
-# Samples that wait for names at most; beyond it they are written without.
+# The maximum number of samples that wait for names; further samples are written without.
 _MAX_HELD = 20_000
-# New callchains of a tick that are resolved: each takes a tenth of a millisecond.
+# The maximum number of new callchains resolved in a tick: each takes a tenth of a millisecond.
 _MAX_NEW_STACKS = 4096
 # How long the end of a recording waits for names.
 _LAST_NAMES_S = 3.0
-# With more changes than this, the range from the first to the last stands for all of them.
+# Beyond this many changes, the range from the first to the last stands for all of them.
 _RANGES_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """A tick's rows; `processes` are the processes that were sampled (pid, parent where it is known, name), `pids`,
-    `tids`, `cpus` and `names` those of each busy sample."""
+    """The rows of a tick; `processes` are the sampled processes (pid, parent where known, name); `pids`, `tids`, `cpus`
+    and `names` are those of each busy sample."""
 
     rows: dict[str, Columns]
     processes: list[tuple[int, int | None, str]]
@@ -69,8 +69,8 @@ class _Held:
 class Sampler:
     """Turns callchains into stacks, with the names that the tasks had at the time.
 
-    Files are read outside of the tick, so a sample whose functions have no names yet is held for a few ticks, and
-    written when they have: its row says when it was taken.
+    Files are read outside the tick, so a sample whose functions have no names yet is held for a few ticks and written
+    once they are known; its row keeps the time at which it was taken.
     """
 
     def __init__(self, host: Host, rate_hz: int, tasks: Tasks, opener: OpenerProcess | None = None) -> None:
@@ -85,7 +85,7 @@ class Sampler:
         self._held_chains: dict[int, Chain] = {}
         # Set before the last tick of a recording, which waits for names.
         self.ending = False
-        # Only there do addresses come with something else in their upper bits.
+        # Only aarch64 has other data in the upper bits of addresses.
         self._va_bits = user_va_bits(host) if platform.machine() == "aarch64" else None
 
     @property
@@ -93,14 +93,14 @@ class Sampler:
         return list(self._symbolizer.missing)
 
     def decode(self, records: Records) -> RawSamples:
-        """The samples of a tick, their user addresses without tags."""
+        """The samples of a tick, with tags stripped from their user addresses."""
         samples = decode_samples(records, self._idle_leaves)
         if self._va_bits:
             samples = replace(samples, addresses=strip_tags(samples.addresses, self._va_bits))
         return samples
 
     def read(self, tick: Tick, drained: Drained, samples: RawSamples) -> Sampled:
-        """The rows of a tick, whose task records the tasks must have."""
+        """The rows of a tick. The task records of the tick must already be applied to the tasks."""
         self._changes.note(drained.tasks)
         self._symbolizer.poll()
         rows: dict[str, Columns] = {}
@@ -132,7 +132,7 @@ class Sampler:
             released.append(self._hold(columns, keys, stacks, which, chains))
         if self.ending:
             late += self._last_released()
-        # A segment may have begun since the processes of those that were held were written.
+        # A new segment may have begun since the processes of the held samples were written.
         seen = {pid for pid, _, _ in processes}
         held = {each[0]: each for part in reversed(late) for each in self._processes(part)}
         processes += [each for pid, each in held.items() if pid not in seen]
@@ -156,13 +156,12 @@ class Sampler:
         which: npt.NDArray[np.int64],
         chains: dict[int, Chain],
     ) -> dict[str, npt.NDArray[Any]]:
-        """The rows of samples, of which each has one of the stacks, that have all their names; the others are kept for
-        the next tick."""
+        """The rows of the samples, one stack each, whose names are all known; the others are held for the next tick."""
         waits = np.fromiter((stack.patience > 0 for stack in stacks), np.bool_, count=len(stacks))[which]
         if waits.any() and sum(len(held.keys) for held in self._held) + waits.sum() <= _MAX_HELD:
             chosen = keys[waits]
             kept = {key: chains[key] for key in set(chosen.tolist()) if key not in self._held_chains}
-            # What the process maps from now on must not be taken for what it had mapped then.
+            # Later mappings of the process must not be mistaken for those at the time of the sample.
             spaces = {id(chain.space): chain.space for chain in kept.values() if chain.space is not None}
             copies = {key: space.fork(space.pid) for key, space in spaces.items()}
             for chain in kept.values():
@@ -176,14 +175,14 @@ class Sampler:
     def _written(
         self, columns: dict[str, npt.NDArray[Any]], stacks: list[Stack], which: npt.NDArray[np.int64]
     ) -> dict[str, npt.NDArray[Any]]:
-        """The rows, of which each has one of the stacks, with its id."""
-        # By the stack: a large node has thousands of samples in a tick, and some hundred stacks.
+        """The rows with the ids of their stacks; each row has one of the stacks."""
+        # Per stack: a large node has thousands of samples in a tick, but only some hundred stacks.
         self._stack_table.write(dict.fromkeys(stacks[place] for place in dict.fromkeys(which.tolist())))
         ids = np.fromiter((stack.id for stack in stacks), np.uint64, count=len(stacks))
         return {**columns, "stack": ids[which]}
 
     def _released(self, resolved: dict[int, Stack], *, last: bool = False) -> list[dict[str, npt.NDArray[Any]]]:
-        """Rows of held samples that have their names now, or waited for long enough."""
+        """Rows of held samples that have their names now, or waited long enough."""
         released: list[dict[str, npt.NDArray[Any]]] = []
         waiting: list[_Held] = []
         for held in self._held:
@@ -202,7 +201,7 @@ class Sampler:
         return released
 
     def _last_released(self) -> list[dict[str, npt.NDArray[Any]]]:
-        """All that is held, with the names that come in time."""
+        """All held samples, with the names that arrive in time."""
         released: list[dict[str, npt.NDArray[Any]]] = []
         until = time.monotonic() + _LAST_NAMES_S
         while self._held:
@@ -217,7 +216,7 @@ class Sampler:
 
     @property
     def parser_cost(self) -> tuple[float, int]:
-        """CPU seconds and KiB that reading files outside of this process took."""
+        """CPU seconds and KiB used to read files outside this process."""
         return self._symbolizer.queue.cost
 
     def close(self) -> None:
@@ -227,11 +226,11 @@ class Sampler:
         self._stack_table.begin_segment()
 
     def forget(self) -> None:
-        """Give memory back; everything in use is resolved again."""
+        """Release memory; everything in use is resolved again."""
         self._stack_table.forget()
 
     def _follow_kernel(self) -> None:
-        """Drop what was concluded from the kernel's functions as they were before its symbols were read again."""
+        """Drop what was derived from the kernel's functions before its symbols were reloaded."""
         if self._symbolizer.kernel_generation != self._kernel_generation:
             self._kernel_generation = self._symbolizer.kernel_generation
             self._stack_table.forget()
@@ -240,24 +239,24 @@ class Sampler:
     def _stacks(
         self, samples: RawSamples
     ) -> tuple[U64Array, list[Stack], npt.NDArray[np.int64], dict[int, Stack], dict[int, Chain]]:
-        """The key of each sample; the stacks, and which of them each sample has; stacks and callchains, by key, of
-        those that were new or held."""
+        """The key of each sample; the stacks, and the stack of each sample; stacks and callchains, by key, of those
+        that were new or held."""
         user = has_user_part(samples)
         images, image_of = self._images(samples, user)
         if self._changes.touched(samples.addresses):
             self._symbolizer.kernel_changed()
         table = MappingTable([(image.space, image.salt) for image in images])
         parts = key_parts(samples, table, image_of, self._symbolizer)
-        # Known stacks go by the numbers of functions, which are new if the kernel's symbols were just read again.
+        # Known stacks are keyed by function numbers, which change when the kernel's symbols were just reloaded.
         self._follow_kernel()
-        # The idle task's chains have keys of their own: only there does an idle leaf mean idle. So have chains of
+        # The idle task's chains have keys of their own: only there does an idle leaf mean idle. So do the chains of
         # unknown programs, whose addresses mean nothing.
         idle_task = samples.pid == 0
         unknown = user & (image_of < 0)
         keys = chain_keys(samples, parts, (idle_task + 2 * unknown).astype(np.uint64))
         distinct, first, inverse = unique(keys)
         known = [self._stack_table.find(key) for key in distinct.tolist()]
-        # Together, so that a file is asked for all names at once.
+        # All together, so that a file is asked for all names at once.
         new = dict(self._held_chains)
         idle_keys: set[int] = set()
         pids: dict[int, int] = {}
@@ -278,7 +277,7 @@ class Sampler:
         return keys, stacks, inverse, resolved, new
 
     def _leave_excess(self, chains: dict[int, Chain], pids: dict[int, int]) -> None:
-        """Of new callchains, by key, leave user parts out that are beyond the share of their owner."""
+        """Leave out the user parts of new callchains (by key) that exceed the share of their owner."""
         owners = {pid: self._symbolizer.owners.of(pid, self._tasks.lineage(pid)) for pid in set(pids.values())}
         counts = Counter(owners[pid] for pid in pids.values())
         level = fair_level(counts.values(), _MAX_NEW_STACKS)
@@ -292,7 +291,7 @@ class Sampler:
                 self._symbolizer.refusals.count("lost-stacks", owner, count - level, text)
 
     def _images(self, samples: RawSamples, user: npt.NDArray[np.bool_]) -> tuple[list[Image], npt.NDArray[np.int64]]:
-        """The images that were sampled, and which of them each sample ran (-1: unknown, or in the kernel alone)."""
+        """The images that were sampled, and which of them each sample ran (-1: unknown, or in the kernel only)."""
         image_of = np.full(len(samples), -1, dtype=np.int64)
         numbers: dict[int, int] = {}
         images: list[Image] = []
@@ -306,7 +305,7 @@ class Sampler:
             return numbers[id(image)]
 
         tasks, pids, times = self._tasks, samples.pid[user].tolist(), samples.time[user].tolist()
-        # By the process where it ran one program: in a storm of forks there are as many processes as samples.
+        # Per process if it ran only one program; in a fork storm there are as many processes as samples.
         unchanged = {
             pid: number(tasks.image_at(pid, time))
             for pid, time in dict(zip(pids, times, strict=True)).items()
@@ -331,10 +330,10 @@ class Sampler:
 
 def _sample_counts(tick: Tick, drained: Drained, samples: RawSamples) -> Columns:
     """Rows of the sampling table: how many samples of each core were busy, idle and lost."""
-    # A core that was offline for less than a tick has two rings, and one row.
+    # A core that was offline for less than a tick has two rings, but one row.
     cpus = sorted(set(drained.cpus))
     size = cpus[-1] + 1
-    # A sample taken while its CPU went offline may carry a number beyond the ones that are left.
+    # A sample taken while its CPU went offline may carry a number beyond the remaining ones.
     idle_counts, busy_counts = (
         np.bincount(np.minimum(of, size), minlength=size + 1)[cpus] for of in (samples.idle_cpus, samples.cpu)
     )
@@ -349,10 +348,10 @@ def _sample_counts(tick: Tick, drained: Drained, samples: RawSamples) -> Columns
 
 class KernelChanges:
     """The address ranges that changed since the kernel's symbols were last read: code of BPF programs and trampolines
-    that came or went (kernel/events/core.c, perf_event_ksymbol).
+    that was loaded or unloaded (kernel/events/core.c, perf_event_ksymbol).
 
     A container runtime loads a BPF program for every container, and reading the kernel's symbols costs a tenth of a
-    second of CPU. So a change is only noted, and counts when a sample lies in it.
+    second of CPU. So a change is only noted, and takes effect when a sample lies in it.
     """
 
     def __init__(self) -> None:
@@ -360,28 +359,28 @@ class KernelChanges:
         self._ends: U64Array = np.zeros(0, dtype=np.uint64)
 
     def note(self, records: Records) -> None:
-        """Take in the KSYMBOL records of a tick."""
+        """Note the KSYMBOL records of a tick."""
         at = records.of(RecordType.KSYMBOL)
         if not len(at):
             return
         starts = records.words[at + 1]
-        # An address near the end of the address space must not wrap into an end before its start.
+        # An address near the end of the address space must not wrap around to an end before its start.
         ends = np.maximum(starts + records.low(at, 2), starts)
         starts, ends = np.concatenate([self._starts, starts]), np.concatenate([self._ends, ends])
         order = np.argsort(starts)
-        # Ranges may overlap: each ends where the farthest of those before it does.
+        # Ranges may overlap: each ends at the furthest end of all ranges up to it.
         self._starts, self._ends = starts[order], np.maximum.accumulate(ends[order])
         if len(self._starts) > _RANGES_KEPT:
             self._starts, self._ends = self._starts[:1], self._ends[-1:]
 
     def touched(self, addresses: U64Array) -> bool:
-        """Whether an address lies in code that changed; if so, all changes are taken as handled."""
+        """Whether an address lies in code that changed; if so, all changes are considered handled."""
         if not len(self._starts):
             return False
         near = addresses[(addresses >= self._starts[0]) & (addresses <= self._ends[-1])]
         if not len(near):
             return False
-        # A return address may lie just behind the end.
+        # A return address may lie just past the end.
         inside = near <= self._ends[np.searchsorted(self._starts, near, side="right") - 1]
         if not inside.any():
             return False

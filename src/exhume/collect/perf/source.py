@@ -1,4 +1,4 @@
-"""The perf source: drains the rings once a tick, and hands the records to the sampler and the task follower."""
+"""The perf source: drains the rings once a tick, and passes the records to the sampler and the task follower."""
 
 import errno
 from dataclasses import replace
@@ -22,12 +22,12 @@ from exhume.model.facts import MissingSource
 from exhume.model.tables import CgroupEvents, Columns, Events, Losses, to_columns
 from exhume.procfs.host import Host, sees_all_processes
 
-# Processes with too many mappings that are named in one tick.
+# How many processes with too many mappings are named in one tick.
 PROCESSES_NAMED = 16
 
 
-# Why there are no exit codes (drivers/connector/connector.c, cn_init: in the first network namespace alone; before
-# 6.6 cn_proc.c, cn_proc_mcast_ctl, does not answer without CAP_NET_ADMIN).
+# Why there are no exit codes (drivers/connector/connector.c, cn_init: only in the initial network namespace; before 6.6
+# cn_proc.c, cn_proc_mcast_ctl, does not answer without CAP_NET_ADMIN).
 _NETWORK = "run in the node's network (hostNetwork: true, docker run --network=host), with CONFIG_PROC_EVENTS"
 _PROCESSES = "run in the node's pid namespace (hostPID: true, docker run --pid=host)"
 _EXIT_CODE_REMEDIES = {
@@ -63,7 +63,7 @@ class TaskFollower:
         self._tracepoints = TracepointRows(tracepoints)
 
     def read(self, tick: Tick, drained: Drained, sampled: Sampled, samples_per_core: float) -> dict[str, Columns]:
-        """The rows of a tick, whose task records the tasks must have."""
+        """The rows of a tick. The task records of the tick must already be applied to the tasks."""
         self._processes.changed(self._tasks.take_began())
         restarts = self._restarted(tick, drained)
         rows: dict[str, Columns] = {}
@@ -86,7 +86,7 @@ class TaskFollower:
         return rows
 
     def losses(self, tick: Tick, source: str) -> list[Losses]:
-        """The processes that have more executable mappings than are kept."""
+        """The processes with more executable mappings than are kept."""
         losses: list[Losses] = []
         skipped, excess = self._tasks.take_skipped()
         for pid, count in skipped.most_common(PROCESSES_NAMED):
@@ -107,7 +107,7 @@ class TaskFollower:
         self._run_delays.begin_segment()
 
     def forget(self) -> None:
-        """Task records were lost: a number may by now belong to another process."""
+        """Forget everything: task records were lost, so any pid may have been reused."""
         self._processes.forget()
 
     def close(self) -> None:
@@ -116,9 +116,10 @@ class TaskFollower:
             self._exit_codes.close()
 
     def _open_exit_codes(self, foreign: bool) -> ExitCodes | None:
-        """Exit codes where the kernel hands them out; without them, a restart is reported without how it ended."""
+        """Open the source of exit codes if the kernel provides one; without it, restarts are reported without an exit
+        status."""
         if foreign:
-            # They may come all the same, when another process on the node listens, with numbers of the node.
+            # They may arrive anyway, when another process on the node listens, but with pids of the node's namespace.
             reason = "the process connector has numbers of the node's pid namespace, and the recorder is in another"
             self.missing.append(MissingSource("exit-codes", reason, _PROCESSES))
             return None
@@ -131,7 +132,7 @@ class TaskFollower:
             return None
 
     def _restarted(self, tick: Tick, drained: Drained) -> RestartRows:
-        """Programs that loop. After a loss, lives can't be matched to their ends."""
+        """Programs that loop. After a loss, lives can't be matched to their exits."""
         failed = None if self._exit_codes is None else self._exit_codes.drain()
         if not drained.whole:
             self._restarts.forget()
@@ -165,7 +166,7 @@ class PerfSource:
         self._rings = RingSet(host, rate_hz, tracepoints)
         self.traces_cgroups = self._rings.tracing and any(each.name == "cgroup_mkdir" for each in tracepoints)
         if not self.traces_cgroups:
-            # On some cores they may be open all the same; another source records them now, and on all cores.
+            # They may be open on some cores anyway; another source records them now, and on all cores.
             tracepoints = [each for each in tracepoints if each.name not in CGROUP_OPERATIONS]
         self._foreign = not sees_all_processes(host)
         self._tasks = Tasks(host, foreign=self._foreign)
@@ -173,7 +174,7 @@ class PerfSource:
         self._follower = TaskFollower(host, self._tasks, tracepoints, keep_secrets=keep_secrets, foreign=self._foreign)
         self._losses: list[Losses] = []
         self._started = False
-        # Whether every task record was taken in: else what is known of processes may be stale.
+        # Whether every task record was processed; otherwise the known state of processes may be stale.
         self._followed = True
         self.ring_fill = 0
 
@@ -196,7 +197,7 @@ class PerfSource:
         self._sampler.rate_hz = rate_hz
 
     def begin_segment(self) -> None:
-        """The next rows go to a new segment, which has to stand alone."""
+        """The next rows go to a new segment, which must be complete by itself."""
         self._sampler.begin_segment()
         self._follower.begin_segment()
 
@@ -206,7 +207,7 @@ class PerfSource:
         self._tasks.forget()
 
     def end(self) -> None:
-        """The next read is the last: it waits for names that are outstanding."""
+        """The next read is the last: it waits for outstanding names."""
         self._sampler.ending = True
 
     @property
@@ -231,7 +232,7 @@ class PerfSource:
         self.ring_fill = drained.fill
         samples = self._sampler.decode(drained.samples)
         if not followed or not drained.whole:
-            # Forks, execs or exits were missed: another process or program may be behind any number.
+            # Forks, execs or exits were missed: any pid may belong to another process or run another program.
             self._tasks.forget()
             self._follower.forget()
         self._tasks.apply([drained.tasks], set(samples.pid.tolist()))
@@ -241,7 +242,7 @@ class PerfSource:
         self._losses += self._sampler.losses(tick, self.name)
         self._losses += self._follower.losses(tick, self.name)
         self._tasks.settle()
-        # A loss may lie before or behind what was taken in: nothing of this tick may stay either.
+        # The loss may lie before or after the processed records, so nothing of this tick may be kept either.
         self._followed = drained.whole
         return rows
 

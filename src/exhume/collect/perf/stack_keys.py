@@ -1,9 +1,9 @@
-"""Stack keys: callchains of one function stack get the same key, whatever the addresses.
+"""Stack keys: callchains of the same function stack get the same key, whatever their addresses.
 
-The address that was running when the sample was taken differs from sample to sample inside one function, and every
-process has its libraries at other addresses. So the part of a key for an address is its function, or, where that is not
-known, its offset in the file. Callers in the kernel stand for themselves: there are few, and they are the same for all.
-So nearly all callchains of a busy node are known, also in a fork storm, and only new ones need symbolization.
+The sampled instruction address differs from sample to sample within one function, and every process maps its libraries
+at other addresses. So an address contributes its function to the key or, if that is unknown, its offset in the file.
+Callers in the kernel contribute their address: there are few, and they are the same for all processes. So nearly all
+callchains of a busy node are known, even in a fork storm, and only new ones need symbolization.
 """
 
 from array import array
@@ -17,8 +17,8 @@ from exhume.collect.perf.records import CONTEXT_FIRST, CONTEXT_USER, I64Array, R
 from exhume.collect.symbols.mappings import AddressSpace, MappedFile
 from exhume.collect.symbols.symbolizer import Symbolizer
 
-# An address and the number of its process in one word: no user address is longer on x86_64 or aarch64 (those beyond
-# are only handed out on request).
+# An address and its process number in one word: no user address is longer on x86_64 or aarch64 (longer ones are only
+# handed out on request).
 _ADDRESS_BITS = np.uint64(48)
 _ADDRESS_MASK = np.uint64((1 << 48) - 1)
 # Odd multipliers keep the three kinds of parts apart.
@@ -26,13 +26,13 @@ _OFFSET = np.uint64(0xD6E8FEB86659FD93)
 _USER_FUNCTION = np.uint64(0xA0761D6478BD642F)
 _KERNEL_FUNCTION = np.uint64(0xE7037ED1A0B428DB)
 _UNMAPPED = np.uint64(1)
-# The lowest bit of an owner id: it belongs to one process alone.
+# The lowest bit of an owner id: it belongs to one process only.
 _OWN = np.uint64(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """User addresses of some samples that lie in a mapping: where they are among the addresses, the row of the
+    """User addresses of some samples that lie in a mapping: their positions in the address array, the row of the
     mapping, and the offset in its file."""
 
     at: I64Array
@@ -46,18 +46,18 @@ class MappingTable:
     def __init__(self, spaces: Sequence[tuple[AddressSpace, int]]) -> None:
         layouts = [space.layout for space, _ in spaces]
         starts = _column([layout.starts for layout in layouts])
-        # The legacy vsyscall page lies above all of it; nothing that matters does.
+        # Only the legacy vsyscall page lies above that, and it does not matter.
         low = starts <= _ADDRESS_MASK
         lengths = np.array([len(layout.starts) for layout in layouts], dtype=np.int64)
         space_of = np.repeat(np.arange(len(layouts)), lengths)[low]
         high = space_of.astype(np.uint64) << _ADDRESS_BITS
         self._starts = high + starts[low]
         self._ends = high + _column([layout.ends for layout in layouts])[low]
-        # Code that a runtime compiled into memory belongs to its process alone.
+        # JIT-compiled code belongs to its process only.
         numbers = _column([layout.numbers for layout in layouts])[low]
         salts = np.array([salt << 1 | 1 for _, salt in spaces], dtype=np.uint64)
         self.owner_ids: U64Array = np.where(numbers & _OWN, salts[space_of], numbers)
-        # Memory without a file has no offsets to go by: there the address itself is the place.
+        # Anonymous memory has no file offsets, so the address itself is used.
         shifts = (starts - _column([layout.offsets for layout in layouts]))[low]
         self._shifts = np.where(self.owner_ids & _OWN, np.uint64(0), shifts)
         self._layouts = layouts
@@ -69,8 +69,8 @@ class MappingTable:
         return self._layouts[int(self._space_of[row])].files[int(self._place[row])]
 
     def locate(self, samples: RawSamples, at: I64Array, space_of: npt.NDArray[np.int64]) -> Located:
-        """Find the user addresses at some places of the chains. `space_of` is each sample's place in the sequence of
-        spaces, -1 for none."""
+        """Find the user addresses at some positions of the chains. `space_of` is the index of each sample's space in
+        the sequence of spaces, -1 for none."""
         numbers = np.repeat(space_of, samples.depth)[at]
         addresses = samples.addresses[at]
         inside = (numbers >= 0) & (addresses <= _ADDRESS_MASK)
@@ -91,10 +91,10 @@ def key_parts(
     """The part of the stack key for each address of the chains."""
     parts = samples.addresses.copy()
     markers = parts >= CONTEXT_FIRST
-    # What follows a marker was running: in the kernel, or where user code was left.
+    # The address after a marker is an instruction pointer: where the kernel was running, or where user code was left.
     running = np.zeros(len(parts), dtype=np.bool_)
     running[1:] = markers[:-1] & ~markers[1:]
-    # By what the last marker said, not by the address: a frame pointer that led astray gives any number.
+    # Decided by the last marker rather than by the address: a bogus frame pointer can yield any number.
     anchors = np.where(markers, np.arange(len(parts)), 0)
     anchors[samples.first] = samples.first
     last_marker = np.maximum.accumulate(anchors)
@@ -106,7 +106,7 @@ def key_parts(
     parts[user] = _UNMAPPED
     located = table.locate(samples, np.flatnonzero(user), space_of)
     parts[located.at] = table.owner_ids[located.row] * _OFFSET + located.offset
-    # All but the running ones are return addresses: the call is the instruction before.
+    # All others are return addresses: the call is the instruction before.
     offsets = located.offset - (~running[located.at]).astype(np.uint64)
     owner_ids = table.owner_ids[located.row]
     shared = np.flatnonzero((owner_ids & _OWN) == 0)
@@ -119,7 +119,7 @@ def key_parts(
 
 
 def _column(parts: "list[array[int]]") -> U64Array:
-    """Columns of many layouts, end to end."""
+    """Concatenate the columns of many layouts."""
     whole = array("Q")
     for part in parts:
         whole.extend(part)

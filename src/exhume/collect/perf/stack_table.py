@@ -1,7 +1,8 @@
 """Symbolized stacks: raw callchains in, stack ids out; each stack and frame is written once per segment.
 
-The same callchain is sampled over and over, so chains are known by a key and only new ones are resolved. Two
-generations bound the memory: when the young one is full it becomes the old one, and what is still in use moves back up.
+The same callchain is sampled over and over, so chains are identified by a key and only new ones are resolved. Two
+generations bound the memory: when the young generation is full it becomes the old one, and entries that are still in
+use move back up.
 """
 
 from collections.abc import Iterable
@@ -22,8 +23,8 @@ _MARKER = int(CONTEXT_FIRST)
 
 
 class Stack:
-    """A named stack, root first. `idle` marks the ones that are counted instead of stored; one with `patience` will
-    likely have more names within so many ticks."""
+    """A symbolized stack, root first. `idle` stacks are counted instead of stored; a stack with `patience` will likely
+    have more names within that many ticks."""
 
     __slots__ = ("__weakref__", "frames", "id", "idle", "patience", "settled")
 
@@ -32,14 +33,14 @@ class Stack:
         self.idle = idle
         self.settled = all(frame.settled for frame in frames)
         self.patience = 0 if self.settled else max(frame.patience for frame in frames)
-        # Most of those with patience are never written.
+        # Most stacks with patience are never written.
         self.id = 0 if self.patience else stack_id(frames)
 
 
 class Chain:
-    """A raw callchain, cut into its kernel and user part, leaf first. One that was resolved in part has that `stack`,
-    the frames of user addresses that are `named`, and the modules that it `awaits`; of one in `excess` the user part is
-    not resolved."""
+    """A raw callchain, split into its kernel and user part, leaf first. A partly resolved chain has its `stack`, the
+    frames of the user addresses that are `named`, and the modules that it `awaits`. The user part of a chain in
+    `excess` is not resolved."""
 
     __slots__ = ("awaits", "excess", "kernel", "named", "space", "stack", "user")
 
@@ -59,8 +60,8 @@ class Chain:
                 running = True
                 continue
             if part is not None and address:
-                # A frame pointer that led astray may give a zero: that is no frame. All but a part's first are
-                # return addresses: the call is the instruction before.
+                # A bogus frame pointer may yield a zero, which is not a frame. All addresses but the first of a part
+                # are return addresses: the call is the instruction before.
                 part.append(address if running else address - 1)
             running = False
 
@@ -89,7 +90,7 @@ class StackTable:
         return stack
 
     def resolve(self, chains: dict[int, Chain], idle_keys: set[int]) -> dict[int, Stack]:
-        """Name new callchains, by key. `idle_keys` are those of the idle task."""
+        """Symbolize new callchains, by key. `idle_keys` are those of the idle task."""
         changed = self._symbolizer.take_changed()
         resolved: dict[int, Stack] = {}
         open_chains: dict[int, Chain] = {}
@@ -156,7 +157,7 @@ class StackTable:
         }
 
     def write(self, stacks: Iterable[Stack]) -> None:
-        """Stacks that rows of this segment refer to."""
+        """Write stacks that rows of this segment refer to."""
         for stack in stacks:
             stack.id = stack.id or stack_id(stack.frames)
             if stack.id not in self._written_stacks:
@@ -164,7 +165,7 @@ class StackTable:
                 self._new.append(stack)
 
     def take_rows(self) -> dict[str, Columns]:
-        """Stacks and frames that the current segment doesn't have yet."""
+        """Stacks and frames that the current segment does not have yet."""
         if not self._new:
             return {}
         stacks, self._new = self._new, []
@@ -191,12 +192,12 @@ class StackTable:
         return rows
 
     def begin_segment(self) -> None:
-        """A new segment has to stand alone: everything is written again."""
+        """Start a new segment, which must be complete by itself: everything is written again."""
         self._written_stacks.clear()
         self._written_frames.clear()
 
     def forget(self) -> None:
-        """Give memory back; everything in use is resolved again."""
+        """Release memory; everything in use is resolved again."""
         self._young.clear()
         self._old.clear()
         self._kernel.clear()

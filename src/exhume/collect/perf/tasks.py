@@ -1,9 +1,9 @@
 """Names and program images of every thread, followed through the FORK, COMM, EXIT and MMAP2 records of a tick.
 
-A sample is named by what its thread was called and what its process ran at that time, also when the process has since
-gone or run another program. Loading one program makes five to ten mappings, and a fork storm loads a thousand programs
-a second, so mappings are decoded by the array and applied in runs: what one process mapped without a fork or exec of
-its own in between, which keeps the order of everything that matters.
+A sample gets the name that its thread had and the program that its process ran at that time, even if the process has
+since exited or run another program. Loading one program makes five to ten mappings, and a fork storm loads a thousand
+programs a second. So mappings are decoded as arrays and applied in runs: the mappings of one process without a fork or
+exec of its own in between, which keeps every order that matters.
 """
 
 import struct
@@ -38,26 +38,27 @@ _PATH_AT = 9
 _NOT_PATH = _PATH_AT + TRAILER_BYTES // 8
 _FILES_KEPT = 4096
 _PATH_BYTES_KEPT = 1 << 20
-# What one process may map in a tick: the dynamic loader maps a few dozen files, the largest programs some hundred.
+# How many mappings one process may make in a tick: the dynamic loader maps a few dozen files, the largest programs some
+# hundred.
 _MAX_OF_PROCESS = 2048
-# And all together: each takes some microseconds.
+# And all processes together: each mapping takes some microseconds.
 _MAX_OF_TICK = 16384
 _MAX_LINEAGE = 4
 # type, misc, size, pid, then tid or parent; the child's and the parent's thread.
 _HEAD = struct.Struct("<IHHII")
 _THREADS = struct.Struct("<II")
 _time_of = itemgetter(0)
-# As plain numbers: looking up a member of an enumeration takes longer than what is done with it.
+# As plain integers: looking up an enum member takes longer than using it.
 _FORK, _COMM = int(RecordType.FORK), int(RecordType.COMM)
-# Address spaces of processes that were never sampled: kept for the case that they are first sampled in the second in
-# which they end. Those that live on can always be read from /proc instead.
+# How many address spaces of never sampled processes are kept, in case a process is first sampled in the second in which
+# it exits. Those of living processes can always be read from /proc instead.
 UNSAMPLED_KEPT = 512
-# The name of a thread that was sampled when it no longer had one.
+# The name of a thread that was sampled after it had lost its name.
 EXITING = "(exiting)"
-# The name of every thread outside of the recorder's pid namespace: all of them have number 0, as the idle task has.
+# The name of every thread outside the recorder's pid namespace: all of them have tid 0, like the idle task.
 FOREIGN = "(other pid ns)"
 SAMPLED_KEPT = 2048
-# A thread's name is read again where it was dropped; more than this would be a leak, not a node.
+# A dropped thread name can be read again; more names than this would be a leak, not a node.
 NAMES_KEPT = 32768
 # How often a process with too many mappings is read from /proc.
 READ_AGAIN_NS = 60 * NANOS
@@ -83,13 +84,14 @@ class MapRuns:
         self._excess: Counter[Owner] = Counter()
 
     def take_skipped(self) -> tuple[Counter[int], Counter[Owner]]:
-        """How many records were left out since the last call: by process, and those beyond the share of an owner."""
+        """How many records were left out since the last call: by process, and those that exceed the share
+        of an owner."""
         taken = self._skipped, self._excess
         self._skipped, self._excess = Counter(), Counter()
         return taken
 
     def decode(self, parts: list[tuple[Records, I64Array]]) -> list[MapRun]:
-        """The runs in some records (given as places in what was drained); FORK and COMM records end a run."""
+        """The runs in some records (given as positions in the drained words); FORK and COMM records end a run."""
         maps = [_of_kind(records, at, RecordType.MMAP2) for records, at in parts]
         total = sum(len(at) for at in maps)
         if not total:
@@ -105,7 +107,7 @@ class MapRuns:
         files = [file for (r, _), at in zip(parts, maps, strict=True) for file in self._files_of(r, at)]
         order, cuts = _runs(pids, times, parts)
         starts, lengths, offsets = (column[order] for column in columns)
-        # A start may be anything, in a record that makes no sense: its end must not wrap into an address before it.
+        # In a corrupt record the start may be any value; the end must not wrap around to an address before it.
         ends = np.maximum(starts + lengths, starts)
         ordered_files = [files[place] for place in order.tolist()]
         mappings = list(map(Mapping, starts.tolist(), ends.tolist(), offsets.tolist(), ordered_files))
@@ -116,7 +118,7 @@ class MapRuns:
         ]
 
     def _bounded(self, parts: list[tuple[Records, I64Array]], maps: list[I64Array]) -> list[I64Array]:
-        """The records without those of a process that made too many."""
+        """The records except those of a process that made too many."""
         pids = np.concatenate([r.low(at) for (r, _), at in zip(parts, maps, strict=True)])
         kept = np.ones(len(pids), dtype=np.bool_)
         found, counts = np.unique(pids, return_counts=True)
@@ -130,7 +132,7 @@ class MapRuns:
         return [at[keep] for at, keep in zip(maps, np.split(kept, ends), strict=True)]
 
     def _leave_excess(self, parts: list[tuple[Records, I64Array]], pids: U64Array, kept: npt.NDArray[np.bool_]) -> None:
-        """Leave out what is beyond the share of an owner; a process that is gone counts for its parent."""
+        """Leave out what exceeds the share of an owner; a process that has exited is charged to its parent's owner."""
         parents: dict[int, int] = {}
         for records, at in parts:
             forked = _of_kind(records, at, RecordType.FORK)
@@ -190,7 +192,7 @@ def _of_kind(records: Records, at: I64Array, kind: RecordType) -> I64Array:
 
 
 def _runs(pids: U64Array, times: U64Array, parts: list[tuple[Records, I64Array]]) -> tuple[I64Array, list[int]]:
-    """The mappings in order of process and time, and where in that order each run begins."""
+    """The mappings ordered by process and time, and where in that order each run begins."""
     enders: list[tuple[U64Array, U64Array]] = []
     for records, at in parts:
         named = _of_kind(records, at, RecordType.COMM)
@@ -198,7 +200,7 @@ def _runs(pids: U64Array, times: U64Array, parts: list[tuple[Records, I64Array]]
         enders.append((records.low(named), records.times(named)))
         forked_times = records.times(forked)
         enders.append((records.high(forked), forked_times))
-        # The child's number may have been another's earlier in the tick.
+        # The child's pid may have belonged to another process earlier in the tick.
         enders.append((records.low(forked), forked_times))
     all_pids = np.concatenate([pids, *(ender[0] for ender in enders)])
     order = np.lexsort((np.concatenate([times, *(ender[1] for ender in enders)]), all_pids))
@@ -216,13 +218,13 @@ class Image:
     salt: int
 
 
-# Stands for a process that ended before anything could be learnt about it; it is not looked up again.
+# Stands for a process that exited before anything about it was learnt; it is not looked up again.
 _UNKNOWN = Image(AddressSpace(0), 0)
 
 
 class LazyImage:
-    """An image that was not read from /proc yet. A process shares it with its children until one of them changes its
-    own; it can be read from any that still has it."""
+    """An image that has not been read from /proc yet. A process shares it with its children until one of them changes
+    its own; it can be read from any process that still has it."""
 
     __slots__ = ("holder", "image")
 
@@ -239,26 +241,26 @@ class Tasks:
         self._foreign = foreign
         self._salts = count(1)
         self._map_runs = MapRuns(owners or Owners(host))
-        # With the time from which on, newest last; the first goes back for ever. More than one only within a tick.
+        # Each with its start time, newest last; the first has no lower bound. More than one only within a tick.
         self._images: OrderedDict[int, list[tuple[int, Image | LazyImage]]] = OrderedDict()
         self._names: dict[int, list[tuple[int, str]]] = {}
-        # The threads and processes that have more than one, in this tick.
+        # The threads and processes with more than one in this tick.
         self._more_names: set[int] = set()
         self._more_images: set[int] = set()
         self._parents: dict[int, int] = {}
         self._sampled: set[int] = set()
         self.ended_threads: set[int] = set()
-        # Threads that changed their name in this tick: /proc no longer has what they were called before.
+        # Threads that changed their name in this tick: /proc no longer has the previous name.
         self._renamed: set[int] = set()
         self._began: list[int] = []
-        # Mappings that were left out, by process, and when each that had too many was last read from /proc.
+        # Mappings that were left out, by process, and when each process with too many was last read from /proc.
         self._skipped: Counter[int] = Counter()
         self._read_again: dict[int, int] = {}
-        # Processes that ended in this tick: /proc has nothing of them.
+        # Processes that exited in this tick: /proc no longer has them.
         self.gone: set[int] = set()
 
     def apply(self, drained: Iterable[Records], sampled_pids: Iterable[int]) -> None:
-        """Take in the task records of a tick, in the order of their time."""
+        """Apply the task records of a tick, ordered by time."""
         parts = [part for part in drained if len(part.starts)]
         if not parts:
             self.gone, self.ended_threads, self._renamed = set(), set(), set()
@@ -297,7 +299,7 @@ class Tasks:
     def _exec(self, time: int, pid: int) -> None:
         images = self._images.get(pid)
         if images is None:
-            # What it ran before can't be read any more.
+            # Its previous program can no longer be read.
             images = self._images[pid] = [(0, _UNKNOWN)]
         before = images[-1][1]
         if isinstance(before, LazyImage) or before is _UNKNOWN:
@@ -314,7 +316,7 @@ class Tasks:
         if names is None and (name := self._name_from_proc(parent, parent_tid)) is not None:
             names = self._names[parent_tid] = [(0, name)]
         if names is not None:
-            # What is there already belongs to another thread, which had this number earlier in the tick.
+            # An existing name belongs to another thread, which had this tid earlier in the tick.
             self._names.setdefault(tid, []).append((time, names[-1][1]))
             self._more_names.add(tid)
         if pid == parent:
@@ -338,7 +340,7 @@ class Tasks:
             return
         began, image = images[-1]
         if isinstance(image, LazyImage):
-            # From here on it is another image than that of its relatives.
+            # From here on its image differs from that of its relatives.
             images[-1] = (began, LazyImage(run.pid))
             return
         if image is _UNKNOWN:
@@ -347,15 +349,16 @@ class Tasks:
         if skipped:
             self._skipped[run.pid] += skipped
             if run.time - self._read_again.get(run.pid, -READ_AGAIN_NS) >= READ_AGAIN_NS:
-                # The kernel records no munmap: most of what is known may be gone, and /proc has the rest.
+                # The kernel records no munmap: most of the known mappings may be gone, and /proc has the current ones.
                 self._read_again[run.pid] = run.time
                 images[-1] = (began, LazyImage(run.pid))
                 return
-        # What the addresses mean has changed, so what was concluded from them before must not be reused.
+        # The meaning of the addresses has changed, so earlier conclusions about them must not be reused.
         image.salt = next(self._salts)
 
     def take_skipped(self) -> tuple[Counter[int], Counter[Owner]]:
-        """How many mappings were left out since the last call: by process, and those beyond the share of an owner."""
+        """How many mappings were left out since the last call: by process, and those that exceed the share
+        of an owner."""
         skipped, excess = self._map_runs.take_skipped()
         if self._skipped:
             skipped, self._skipped = self._skipped + skipped, Counter()
@@ -375,7 +378,7 @@ class Tasks:
         return image if image is not _UNKNOWN else None
 
     def _load(self, lazy: LazyImage, pid: int) -> Image:
-        """What an image is, from one that still has it."""
+        """Read an image from a process that still has it."""
         if lazy.image is None:
             for holder in dict.fromkeys((pid, lazy.holder)):
                 images = self._images.get(holder)
@@ -385,7 +388,7 @@ class Tasks:
                     break
             else:
                 return _UNKNOWN
-        # A copy: what the others map from now on is theirs.
+        # A copy, since the new process makes its own mappings from now on.
         return Image(lazy.image.space.fork(pid), lazy.image.salt)
 
     def changed_image(self, pid: int) -> bool:
@@ -397,7 +400,7 @@ class Tasks:
         return len(self._names.get(tid, ())) > 1
 
     def take_began(self) -> list[int]:
-        """The processes that began, or began another program, since the last call."""
+        """The processes that started, or executed another program, since the last call."""
         began, self._began = self._began, []
         return began
 
@@ -415,7 +418,7 @@ class Tasks:
         return names[_last_before(names, time)][1]
 
     def known_name(self, pid: int) -> str | None:
-        """The name of a process, as it is now; None where it is gone."""
+        """The current name of a process; None when it has exited."""
         names = self._names.get(pid)
         return names[-1][1] if names else self._name_from_proc(pid, pid)
 
@@ -423,11 +426,11 @@ class Tasks:
         return self._parents.get(pid)
 
     def lineage(self, pid: int) -> tuple[int, ...]:
-        """The nearest ancestors of a process that are known."""
+        """The nearest known ancestors of a process."""
         return _ancestors(self._parents, pid)
 
     def settle(self) -> None:
-        """End of the tick: forget the threads that ended and keep the newest of what changed."""
+        """End the tick: forget the threads that exited, and keep the latest of each change."""
         for tid in self._names.keys() & self.ended_threads:
             del self._names[tid]
         for pid in self.gone & self._images.keys():
@@ -446,7 +449,7 @@ class Tasks:
         self._more_names.clear()
         self._more_images.clear()
         if len(self._names) > NAMES_KEPT:
-            # Names alone: who has many threads must not make others' programs be read again.
+            # Only the names: a process with many threads must not cause the programs of others to be read again.
             self._names.clear()
         if len(self._images) > SAMPLED_KEPT + UNSAMPLED_KEPT:
             self.forget()
@@ -459,7 +462,7 @@ class Tasks:
             del self._images[pid]
 
     def forget(self) -> None:
-        """Task records were lost: what is known may be stale, and a stale image would give wrong names."""
+        """Task records were lost: the known state may be stale, and a stale image would give wrong names."""
         self._images.clear()
         self._names.clear()
         self._parents.clear()
@@ -495,15 +498,15 @@ def _text(raw: bytes) -> str:
 
 
 def _traced_pids(parts: list[Records]) -> set[int]:
-    """Those that did what a tracepoint records: its rows name them, also when they were too brief to be sampled."""
+    """Processes that triggered a tracepoint: its rows name them, even if they were too brief to be sampled."""
     return {pid for part in parts for pid in part.low(part.of(RecordType.SAMPLE)).tolist()}
 
 
 def _ended(parts: list[Records]) -> tuple[set[int], set[int]]:
-    """The processes and the threads that ended in this tick.
+    """The processes and the threads that exited in this tick.
 
-    When a thread other than the first calls exec, the first one ends and the process goes on under its number
-    (fs/exec.c, de_thread); a number may also have been given to a new process. Neither is gone.
+    When a thread other than the leader calls exec, the leader exits and the process goes on under its pid (fs/exec.c,
+    de_thread); a pid may also have been reused for a new process. Neither counts as exited.
     """
     threads: set[int] = set()
     exits: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]] = []
@@ -538,14 +541,15 @@ def _relevant_pids(parts: list[Records], sampled_pids: Iterable[int]) -> set[int
         forks = [(part, part.of(RecordType.FORK)) for part in parts]
         children = np.concatenate([part.low(at) for part, at in forks])
         parents = np.concatenate([part.high(at) for part, at in forks])
-        # A sampled child may have forked from one that did: two generations cover a shell's pipelines.
+        # The parent of a sampled child may have been forked in this tick too: two generations cover a shell's
+        # pipelines.
         for _ in range(2):
             keep.update(parents[isin(children, keep)].tolist())
     return keep
 
 
 def _task_records(part: Records, keep: set[int], ended: set[int]) -> npt.NDArray[np.int64]:
-    """Where the records lie that matter: all of a sampled process, and those of any other that lives on."""
+    """The positions of the relevant records: all of a sampled process, and those of any other process that lives on."""
     kinds = (RecordType.FORK, RecordType.COMM, RecordType.MMAP2)
     at = part.starts[isin(part.types, kinds)]
     pids = part.low(at)
@@ -553,7 +557,7 @@ def _task_records(part: Records, keep: set[int], ended: set[int]) -> npt.NDArray
 
 
 def _renamed(kept: list[tuple[Records, npt.NDArray[np.int64]]]) -> set[int]:
-    """The threads that some records give a new name."""
+    """The threads that some records rename."""
     renamed: set[int] = set()
     for part, at in kept:
         renamed.update(part.high(_of_kind(part, at, RecordType.COMM)).tolist())

@@ -1,5 +1,5 @@
-"""Tracepoints: where tracefs describes them (mounted, or in a mount that only this process can see), how their records
-are laid out on this kernel, and the rows that they become."""
+"""Tracepoints: the tracefs that describes them (mounted, or in a mount that only this process can see), the layout of
+their records on this kernel, and the rows made from them."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _CLOEXEC = 1
 
 @cache
 def _detached_mount() -> Path | None:
-    """One mount serves all: it stays until the process ends."""
+    """A detached mount of tracefs. It is shared, and stays until the process exits."""
     try:
         context = call(numbers().fsopen, b"tracefs\0", _CLOEXEC)
         try:
@@ -37,9 +37,9 @@ def _detached_mount() -> Path | None:
 
 
 def find_tracefs(host: Host) -> Path | None:
-    """The root of tracefs: where it is mounted, else a detached mount of our own; None where neither can be had.
+    """The root of tracefs: its mount point, or else a detached mount of our own; None when neither is available.
 
-    A detached mount is attached nowhere: nothing on the node changes, and it goes with our descriptor.
+    A detached mount is attached nowhere: nothing on the node changes, and it disappears with our file descriptor.
     """
     for mounted in (host.sys / "kernel/tracing", host.sys / "kernel/debug/tracing"):
         if os.access(mounted / "events", os.R_OK | os.X_OK):
@@ -58,7 +58,8 @@ _RAW_OFFSET = 8 + 8 + 8 + 8 + 4
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Where a field lies in the raw record. Text lies elsewhere; the field then holds its place and length."""
+    """The position of a field in the raw record. Strings are stored elsewhere; the field then holds their position and
+    length."""
 
     offset: int
     code: str
@@ -85,7 +86,7 @@ class Tracepoint:
 
 
 def parse_format(text: str) -> dict[str, Field]:
-    """The fields in a tracepoint's format file, those common to all left out."""
+    """The fields in a tracepoint's format file, without the common ones."""
     fields: dict[str, Field] = {}
     for kind, name, offset, size, signed in _FIELD.findall(text):
         if name.startswith("common_"):
@@ -98,7 +99,7 @@ def parse_format(text: str) -> dict[str, Field]:
 
 
 def load_tracepoint(tracefs: Path, name: str) -> Tracepoint | None:
-    """A tracepoint by name; None where this kernel doesn't have it or we may not read it."""
+    """Load a tracepoint by name; None when this kernel does not have it or we may not read it."""
     directory = tracefs / "events" / WANTED[name] / name
     try:
         number = int((directory / "id").read_text())
@@ -108,7 +109,7 @@ def load_tracepoint(tracefs: Path, name: str) -> Tracepoint | None:
 
 
 def load_tracepoints(host: Host) -> list[Tracepoint]:
-    """Those of the recorded tracepoints that this kernel has and lets us read."""
+    """The recorded tracepoints that this kernel has and lets us read."""
     tracefs = find_tracefs(host)
     found = [load_tracepoint(tracefs, name) for name in WANTED] if tracefs else []
     return [tracepoint for tracepoint in found if tracepoint]
