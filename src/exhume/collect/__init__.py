@@ -1,1 +1,1 @@
-"""The node -> rows. One file per source; loop.py runs them all once a second."""
+"""Sources that read the node's state into rows, one file per source; loop.py runs them all once a second."""

@@ -1,4 +1,4 @@
-"""The recorder's own cost, and its budget: it is kept by sampling less often, never by going dark."""
+"""The recorder's own cost, and its budget: it stays within the budget by sampling less often, never by stopping."""
 
 import os
 import resource
@@ -13,23 +13,23 @@ from exhume.procfs.host import ProcFile
 from exhume.procfs.pid_status import status_values
 
 AVERAGED_TICKS = 30
-# The first seconds read symbol tables and every process; they say nothing about the running cost.
+# The first seconds read symbol tables and every process; they are not representative of the running cost.
 SETTLING_TICKS = 10
 LOWEST_HZ = 11
-# Only well below the budget is the rate raised again, or it would swing.
+# Raise the rate again only well below the budget, or it would oscillate.
 RAISE_BELOW = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class RateChange:
-    """A new sampling rate, and why."""
+    """A new sampling rate, and the reason for it."""
 
     rate_hz: int
     reason: str
 
 
 class Budget:
-    """Watches what the recorder costs and decides when the rate has to change."""
+    """Watches the recorder's cost and decides when the rate has to change."""
 
     def __init__(self, cpu_share: float, rate_hz: int) -> None:
         self._share = cpu_share
@@ -39,7 +39,7 @@ class Budget:
         self._settling = SETTLING_TICKS
 
     def observe(self, cpu_seconds: float, seconds: float) -> RateChange | None:
-        """One tick's cost. Returns the rate to go on with when it has to change."""
+        """Account for the cost of one tick. Returns the new rate if it has to change."""
         if self._settling:
             self._settling -= 1
             return None
@@ -64,7 +64,7 @@ class Budget:
 
 
 class OwnCost:
-    """What the recorder itself costs."""
+    """The cost of the recorder itself."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -72,7 +72,7 @@ class OwnCost:
         self._status = ProcFile("/proc/self/status", single=True)
         self._page_kb = resource.getpagesize() // 1024
         self._began = self._usage = resource.getrusage(resource.RUSAGE_SELF)
-        # Of the process that reads symbols: part of what recording costs.
+        # CPU time of the process that reads symbols, which is part of the recording cost.
         self._parser_s = 0.0
         self.written = 0
         self._peak_rss_kb = 0
@@ -99,8 +99,8 @@ class OwnCost:
 
     @property
     def peak_rss_kb(self) -> int:
-        """The most memory that was held, also between ticks: the kernel's high-water mark (fs/proc/task_mmu.c,
-        task_mem). Not ru_maxrss, which keeps what the process held before its exec (fs/exec.c, exec_mmap)."""
+        """The peak resident memory, also between ticks: the kernel's high-water mark (fs/proc/task_mmu.c, task_mem).
+        Not ru_maxrss, which includes the process's memory before its exec (fs/exec.c, exec_mmap)."""
         return max(self._peak_rss_kb, *status_values(self._status.read(), b"VmHWM"))
 
     @property
@@ -110,18 +110,18 @@ class OwnCost:
 
     @property
     def cpu_seconds(self) -> float:
-        """What recording took; loading the program is not part of it."""
+        """CPU time of the recording, without loading the program."""
         own = self._usage.ru_utime + self._usage.ru_stime - self._began.ru_utime - self._began.ru_stime
         return own + self._parser_s
 
 
-# Ticks that share a row of the source_cost table: a row for each source and tick would cost more than the measuring.
+# Ticks that share a row of the source_cost table: a row per source and tick would cost more than the measuring.
 COSTED_TICKS = 10
 
 
 class SourceCosts:
     """CPU time by source. Everything is measured in one thread, from the end of one source to the end of the next: one
-    look at the thread's clock for each, a third of a microsecond."""
+    read of the thread's clock per source, a third of a microsecond."""
 
     def __init__(self) -> None:
         self._spent: defaultdict[str, int] = defaultdict(int)
@@ -131,19 +131,19 @@ class SourceCosts:
         self._start: int | None = None
 
     def lap(self, name: str) -> None:
-        """What this thread did since the last call was for `name`."""
+        """Attribute this thread's CPU time since the last call to `name`."""
         now = time.thread_time_ns()
         self._spent[name] += now - self._lap
         self._lap = now
 
     def close_tick(self, tick: Tick, parser_s: float) -> list[SourceCost]:
-        """The rows of the last ticks, where it is time for them."""
+        """The rows of the last ticks, if they are due."""
         if self._start is None:
             self._start = tick.start
         if tick.index % COSTED_TICKS != COSTED_TICKS - 1:
             return []
         self.lap("loop")
-        # What other threads took is what the process took, and this one did not.
+        # CPU time of the process that this thread did not use was used by other threads.
         thread, process, children = self._lap, time.process_time_ns(), _children_ns()
         self._spent["background"] = max(0, process - self._process - (thread - self._thread))
         self._spent["children"] = children - self._children
@@ -160,6 +160,6 @@ class SourceCosts:
 
 
 def _children_ns() -> int:
-    """CPU time of the children that ended: those that seal, read the inventory and diagnose."""
+    """CPU time of the children that exited: those that seal, read the inventory and diagnose."""
     spent = os.times()
     return int((spent.children_user + spent.children_system) * NANOS)

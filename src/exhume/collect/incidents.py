@@ -1,15 +1,15 @@
-"""Incidents: the moments that the recorder marks by itself, while they happen.
+"""Incidents: moments that the recorder marks by itself, while they happen.
 
-A mark is one row for one episode: it opens at the episode's first second, and the same trigger on the same core is
-quiet until it has not been seen for 30 seconds. The thresholds:
+A mark is one row per episode: it is set in the episode's first second, and the same trigger on the same core stays
+quiet until it has been absent for 30 seconds. The thresholds:
 
 - a core at 95% or more in the kernel (system, irq, softirq) for two seconds: a busy program runs in user mode, and the
-  kernel's own work is short, so two seconds of it on one core keep everything else there waiting. On a guest that is
-  95% of what the hypervisor leaves it;
-- a ksoftirqd that waited over half a second: a tenth of what it takes for a network driver's watchdog to fire;
+  kernel's own work is short, so two seconds of it on one core keep everything else there waiting. On a guest this is
+  95% of the CPU time that the hypervisor leaves to it;
+- a ksoftirqd that waited over half a second: a tenth of the time after which a network driver's watchdog fires;
 - a line in the kernel log about starvation, or a transmit timeout that the kernel counted;
-- 200 dying cgroups more within a minute, confirmed by a second count: a node that starts and stops pods has a few
-  dozen at most, and those go; at this rate a leak reaches 10,000 within the hour.
+- 200 more dying cgroups within a minute, confirmed by a second count: a node that starts and stops pods has a few
+  dozen at most, and those go away; at this rate a leak reaches 10,000 within the hour.
 """
 
 from collections import deque
@@ -40,12 +40,12 @@ WAITED_NS = NANOS // 2
 DYING_JUMP = 200
 DYING_WITHIN_NS = 60 * NANOS
 QUIET_NS = 30 * NANOS
-# Counts that are above the least by no more than this part of the jump come before it.
+# Counts above the minimum by no more than this fraction of the jump are taken as before the jump.
 _CALM_PART = 0.1
 
 
 class IncidentMarks:
-    """Watches the rows of each tick, in order, and marks when an episode begins."""
+    """Watches the rows of each tick, in order, and marks the beginning of an episode."""
 
     def __init__(self) -> None:
         self._last_seen: dict[tuple[str, str | int | None], int] = {}
@@ -54,7 +54,7 @@ class IncidentMarks:
         self._began: int | None = None
 
     def observe(self, tick: Tick, given: Iterable[TickRows]) -> TickRows:
-        """Rows of the events table for what began in this tick; `given` is what each source gave for it."""
+        """Rows of the events table for episodes that began in this tick; `given` is the rows of each source for it."""
         if self._began is None:
             self._began = tick.start
         watchers = {
@@ -90,7 +90,7 @@ class IncidentMarks:
         for comm, core, waited in _rows(threads, "comm", "cpu", "wait_ns"):
             starved = waited > WAITED_NS and comm.startswith("ksoftirqd/")
             if starved and self._opens((WAITING_KSOFTIRQD, core), tick.end):
-                # A wait is counted when it ends, so one that is longer than the tick began before it.
+                # A wait is counted when it ends, so a wait longer than the tick began before it.
                 start = min(tick.start, tick.end - waited)
                 text = f"{comm} waited {waited / NANOS:.1f} s to run: softirqs of core {core} stood still"
                 opened.append(_incident(start, WAITING_KSOFTIRQD, text, cpu=core, value=waited / NANOS))
@@ -99,7 +99,7 @@ class IncidentMarks:
     def _logged(self, _: Tick, events: Columns) -> list[Events]:
         opened = []
         for time, source, kind, text, core, device in _rows(events, "time", "source", "kind", "text", "cpu", "device"):
-            # What was in the log before recording began can't be looked at here.
+            # Lines logged before the recording began have no recorded data to examine.
             if kind not in STARVATION_KINDS or (self._began is not None and time < self._began):
                 continue
             if self._opens((kind, core if core is not None else device), time):
@@ -118,7 +118,7 @@ class IncidentMarks:
                 least = min(count for _, count in history)
                 jump = min(dying, history[-1][1]) - least
                 if jump >= DYING_JUMP and self._opens((DYING_CGROUPS, hierarchy), time):
-                    # From the last count before it: those may have gone up and down by a few for a while.
+                    # From the last count before the jump: counts may have fluctuated by a few for a while.
                     start, count = next(each for each in reversed(history) if each[1] <= least + jump * _CALM_PART)
                     seconds = (time - start) / NANOS
                     text = f"{dying - count} more dying cgroups within {seconds:.0f} s ({dying} in all)"
@@ -127,17 +127,17 @@ class IncidentMarks:
         return opened
 
     def _opens(self, trigger: tuple[str, str | int | None], now: int) -> bool:
-        """Whether this is a new episode of the trigger; either way it was seen now."""
+        """Whether this is a new episode of the trigger; in any case record that it was seen now."""
         last = self._last_seen.get(trigger)
         self._last_seen[trigger] = now
         return last is None or now - last > QUIET_NS
 
 
 class _HotRun:
-    """How long a core has been in the kernel without a pause.
+    """How long a core has been in the kernel without interruption.
 
-    A burst begins and ends inside a tick. Those two ticks count with what they are above the core's share before the
-    burst: a burst of two seconds is found wherever it lies, and a core that is steadily at 60% is not one.
+    A burst begins and ends within a tick. Those two ticks count with the excess over the core's share before the burst:
+    so a burst of two seconds is found wherever it lies, and a core that is steadily at 60% does not count as one.
     """
 
     __slots__ = ("_before", "_full", "_hot", "_lead", "_share", "start", "stolen")
@@ -147,11 +147,11 @@ class _HotRun:
         self._hot = share >= HELD_PERMILLE
         self._full = self._lead = 0
         self.start = 0
-        # Whether the hypervisor had a part of it that counts.
+        # Whether steal time was a significant part of it.
         self.stolen = False
 
     def extend(self, tick: Tick, share: int, hot: bool) -> int:
-        """Take in a tick; the length of the burst in nanoseconds once it is long enough, else 0."""
+        """Add a tick; returns the length of the burst in nanoseconds once it is long enough, else 0."""
         length = 0
         if hot:
             if not self._full:

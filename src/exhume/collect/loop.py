@@ -1,4 +1,4 @@
-"""The recorder's loop: reads every source once a second and hands the rows to the sink."""
+"""The recorder's loop: reads every source once a second and passes the rows to the sink."""
 
 import logging
 import traceback
@@ -24,12 +24,12 @@ _log = logging.getLogger(__name__)
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 T = TypeVar("T")
 
-# A tick that comes this much too late has missed at least one second.
+# A tick that is this late has missed at least one second.
 LATE_NS = NANOS * 3 // 2
-# A source that failed is left alone for a while; it may be a file that comes back.
+# A failed source is not read for a while; its file may come back.
 RETRY_TICKS = 10
 MEMORY_TICKS = 30
-# After a start, or when the wall clock was set, the next full second may be next to nothing away.
+# After a start, or when the wall clock was set, the next full second may be almost immediately.
 SHORTEST_NS = NANOS // 5
 
 
@@ -42,8 +42,8 @@ class Stop(Protocol):
 
 
 class TickObserver(Protocol):
-    """Gets the rows of every tick after they were committed: metrics and notifications are made of them. It is called
-    in the recorder's thread, so it must be quick and must not block."""
+    """Gets the rows of every tick after they were committed, for metrics and notifications. It is called in the
+    recorder's thread, so it must be quick and must not block."""
 
     @property
     def name(self) -> str: ...
@@ -53,7 +53,7 @@ class TickObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecorderOptions:
-    """How to record."""
+    """Options of a recording."""
 
     rate_hz: int = 97
     cpu_budget: float = 0.08
@@ -61,7 +61,7 @@ class RecorderOptions:
 
 
 class TickBatch:
-    """The rows of one tick by table, what each source gave, and what was lost."""
+    """The rows of one tick by table, the rows of each source, and what was lost."""
 
     def __init__(self, losses: list[Losses]) -> None:
         self.rows: dict[str, list[Columns]] = {}
@@ -76,7 +76,8 @@ class TickBatch:
 
 
 class Recorder:
-    """Runs the sources once a second, at the full second of the wall clock, so that a row is a second people know."""
+    """Runs the sources once a second, at the full second of the wall clock, so that a row matches a second on the
+    clock."""
 
     def __init__(
         self,
@@ -86,8 +87,8 @@ class Recorder:
         observers: Sequence[TickObserver] = (),
     ) -> None:
         self._sources = sources
-        # Looked up once: isinstance of a protocol compares every attribute, which for all sources took a fiftieth of a
-        # tick.
+        # Looked up once: isinstance with a protocol compares every attribute, which for all sources took a fiftieth of
+        # a tick.
         self._losses_of = {
             id(source): source.take_losses for source in sources.in_order() if isinstance(source, LossySource)
         }
@@ -107,7 +108,7 @@ class Recorder:
         """Record until `stop` is set, or until the monotonic time `until`. The sink stays open."""
         began, began_wall = both_ns(self._clock)
         start = began
-        # A first read of everything, for the counters that later ones are measured against.
+        # Read everything once, as the base for later counter values.
         first = Tick(-1, start, start, self._clock.wall_ns())
         self._carried = [loss for source in self._sources.in_order() for loss in self._read(source, first)[1]]
         samples = incidents = index = 0
@@ -115,7 +116,7 @@ class Recorder:
         stopped = stop.is_set()
         while not stopped:
             stop.wait(self._to_next_second(start))
-            # A stop during a turn takes effect after one more: what came meanwhile is still to be read.
+            # After a stop request there is one more turn, to read the data that has accumulated.
             stopped = stop.is_set()
             now, wall = both_ns(self._clock)
             stopped |= until is not None and now >= until
@@ -129,7 +130,7 @@ class Recorder:
             if on_tick:
                 on_tick(summary)
             start, index = now, index + 1
-        # Not the wall clock again: it may have been set meanwhile.
+        # Do not read the wall clock again: it may have been set in the meantime.
         ended_wall = began_wall + self._clock.monotonic_ns() - began
         return RecordingSummary(
             since=began_wall,
@@ -159,7 +160,7 @@ class Recorder:
         for source in self._sources.in_order():
             rows, losses = self._read(source, tick)
             if source is self._sources.traced:
-                # The follower counts all of them, also those that are not kept.
+                # The follower counts all events, including those that are not kept.
                 if self._sources.follower:
                     self._sources.follower.observe(rows, losses)
                 rows, beyond = keep_shares(rows, tick, source.name)
@@ -186,7 +187,7 @@ class Recorder:
         dropped += sink.dropped_rows()
         costs.lap("store")
         if dropped:
-            # For the summary: in the recording the store counts them itself, as soon as there is room.
+            # Only for the summary: the store counts them in the recording itself, as soon as there is room.
             text = f"{dropped} rows were dropped because the disk was full"
             batch.losses.append(Losses(tick.start, "store", "disk-full", dropped, text))
         for observer in self._observers:
@@ -196,7 +197,7 @@ class Recorder:
         return _summary(tick, batch, spent)
 
     def _read(self, source: Source, tick: Tick) -> tuple[TickRows, list[Losses]]:
-        """What a source has for the tick, and what it lost."""
+        """The rows of a source for the tick, and what it lost."""
 
         def read() -> tuple[TickRows, list[Losses]]:
             rows = source.read(tick)
@@ -210,7 +211,7 @@ class Recorder:
     def _attempt(
         self, name: str, kind: str, tick: Tick, action: Callable[[], T], otherwise: T
     ) -> tuple[T, list[Losses]]:
-        """The result of an action, and a loss if it failed. One that failed is left alone for a while."""
+        """The result of an action, and a loss if it failed. A failed action is not attempted again for a while."""
         if self._paused.get(name, -1) > tick.index:
             return otherwise, []
         try:

@@ -1,6 +1,7 @@
-"""The node's root directory as seen from here: `/` on the node itself, elsewhere where a container has it mounted.
+"""The node's root directory as seen from here: `/` on the node itself, in a container the mount point of the node's
+root.
 
-Absolute links on the node lead somewhere below its root, never to the files of the place from which we look.
+Absolute links on the node resolve below its root, never to files of our own root.
 """
 
 import errno
@@ -21,7 +22,7 @@ _CRI = (
     "/run/k3s/containerd/containerd.sock",
     "/run/k0s/containerd.sock",
     "/var/snap/microk8s/common/run/containerd.sock",
-    # In front of Docker: kubelet's own before Kubernetes 1.24, and what took its place.
+    # Before Docker: kubelet's own shim until Kubernetes 1.24, and its successor.
     "/var/run/dockershim.sock",
     "/run/cri-dockerd.sock",
 )
@@ -31,13 +32,13 @@ _MOST_LINKS = 40
 
 @dataclass(frozen=True, slots=True)
 class NodeRoot:
-    """Where the node's files and sockets are, by the names that the node itself gives them."""
+    """Where the node's files and sockets are, by the names that the node itself uses."""
 
     path: Path = Path("/")
 
     @property
     def is_here(self) -> bool:
-        """Whether the node is the very place that we run in; only then does our environment speak of it."""
+        """Whether the node's root is our own; only then does our environment apply to the node."""
         return self.path == Path("/")
 
     @property
@@ -47,9 +48,9 @@ class NodeRoot:
         return Host(self.path / "proc", self.path / "sys", self.path / "dev", self.path / "var/log")
 
     def file(self, name: str | PurePosixPath) -> Path:
-        """The file that the node calls `name`, wherever its links lead; it need not be there.
+        """The file that the node calls `name`, with all links resolved; it need not exist.
 
-        Raises OSError where links go round in circles.
+        Raises OSError when links form a loop.
         """
         if self.is_here:
             return Path(name)
@@ -59,13 +60,13 @@ class NodeRoot:
         while left:
             part = left.pop()
             if part == "..":
-                # Above the root is the root.
+                # The parent of the root is the root.
                 del done[-1:]
                 continue
             try:
                 target = os.readlink("/".join((root, *done, part)))  # noqa: PTH115  a tenth of what a Path takes
             except OSError:
-                # No link, or not there: what comes after it is taken as it is said.
+                # Not a link, or missing: the rest of the path is taken literally.
                 done.append(part)
                 continue
             links += 1
@@ -77,10 +78,10 @@ class NodeRoot:
         return self.path.joinpath(*done)
 
     def text(self, name: str, most_bytes: int, *, from_end: bool = False) -> str:
-        """The beginning or the end of a file; empty where there is no plain file that can be read."""
+        """The beginning or the end of a file; empty if there is no regular file that can be read."""
         try:
             path = self.file(name)
-            # Opening anything else may take for ever.
+            # Opening anything else may block forever.
             if not path.is_file():
                 return ""
             with path.open("rb") as file:
@@ -91,16 +92,16 @@ class NodeRoot:
 
     @property
     def node_name(self) -> str:
-        """What the node calls itself."""
+        """The node's own host name."""
         return (not self.is_here and self.text("/etc/hostname", 256).strip()) or platform.node()
 
     def name_of(self, path: Path) -> str:
-        """What the node calls a file that is at `path` from here."""
+        """The node's name for a file that is at `path` from here."""
         return "/" + os.fspath(path.relative_to(self.path))
 
     @property
     def bus(self) -> Path:
-        """The socket of the system's D-Bus; where there is none, systemd's own, which speaks D-Bus to root."""
+        """The socket of the system D-Bus; if there is none, systemd's own, which speaks D-Bus to root."""
         addresses = os.environ.get("DBUS_SYSTEM_BUS_ADDRESS", "") if self.is_here else ""
         for address in addresses.split(";"):
             kind, _, options = address.partition(":")
@@ -119,8 +120,8 @@ class NodeRoot:
 
     @property
     def cri(self) -> tuple[Path, ...]:
-        """Every socket on which a runtime may speak CRI: the one that the environment names alone, else the usual ones
-        that are there."""
+        """Every socket on which a runtime may speak CRI: only the one named in the environment, or else the usual ones
+        that exist."""
         endpoint = os.environ.get("CONTAINER_RUNTIME_ENDPOINT", "") if self.is_here else ""
         if endpoint:
             return (Path(endpoint.removeprefix("unix://")),)

@@ -13,7 +13,7 @@ from exhume.procfs.host import Host
 from exhume.procfs.pid_stat import parse_pid_stat
 
 _LONGEST_COMMAND = 1024
-# Of several v1 hierarchies the first that says more than "/" is taken: memory is the one that leaks, and container
+# Of several v1 hierarchies the first whose path is not just "/" is used: memory is the one that leaks, and container
 # runtimes use all of them alike.
 _HIERARCHIES = ("memory", "cpu", "pids", "name=systemd", "")
 
@@ -27,8 +27,8 @@ class ProcessReader:
         self._nanos_per_tick = NANOS // os.sysconf("SC_CLK_TCK")
 
     def describe(self, pid: int) -> dict[str, Any]:
-        """The row of a process without its time. A process that is gone, or that may not be looked at, has the pid
-        alone: the rest of its row is unknown."""
+        """The row of a process without its time. For a process that has exited or cannot be read, only the
+        pid is set."""
         row: dict[str, Any] = {"pid": pid}
         directory = f"{self._proc}/{pid}"
         stat = read_start(f"{directory}/stat")
@@ -51,7 +51,7 @@ class ProcessReader:
 
 @lru_cache(maxsize=1024)
 def _membership(groups: bytes) -> dict[str, str | None]:
-    """Cgroup, container, pod and runtime. Most processes share theirs with many others."""
+    """Cgroup, container, pod and runtime. Most processes share these with many others."""
     path = cgroup_path(groups)
     if path is None:
         return {}
@@ -62,20 +62,20 @@ def _membership(groups: bytes) -> dict[str, str | None]:
 
 
 def cgroup_of(host: Host, pid: int | None) -> str | None:
-    """The path of a process's cgroup; None where there is no such process, or it is closed to us."""
+    """The path of a process's cgroup; None when the process does not exist or cannot be read."""
     content = None if pid is None else read_start(host.proc / str(pid) / "cgroup")
     return None if content is None else cgroup_path(content)
 
 
 def cgroup_path(content: bytes) -> str | None:
-    """The path of a process's cgroup, out of the hierarchies that /proc/PID/cgroup lists."""
+    """The path of a process's cgroup, from the hierarchies that /proc/PID/cgroup lists."""
     paths = parse_pid_cgroup(content)
     found = [paths[name] for name in _HIERARCHIES if name in paths]
     return next((path for path in found if path != "/"), found[0] if found else None)
 
 
 def read_start(path: str | Path, limit: int = 65536) -> bytes | None:
-    """The beginning of a small file of a process; None when the process is gone or closed to us."""
+    """Read the beginning of a small file of a process; None when the process has exited or cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

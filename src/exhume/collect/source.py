@@ -1,4 +1,5 @@
-"""What the recorder's loop requires of a source of rows, and what sources share: pacing of slow reads, /proc/stat."""
+"""The interface between the recorder's loop and a source of rows, and what sources share: pacing of slow reads,
+/proc/stat."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -22,15 +23,15 @@ def table_rows(table: str, names: Sequence[str], rows: Sequence[tuple[Any, ...]]
 
 
 def event_rows(events: Sequence[Events]) -> TickRows:
-    """The same of the events table."""
+    """The rows of the events table as columns."""
     return {"events": to_columns("events", events)} if events else NOTHING
 
 
 class Source(Protocol):
     """One origin of rows, read once a tick.
 
-    The constructor takes the `Host` first and raises `SourceUnavailable` where the source can't work at all. The
-    first `read` may only set the counters that later ones are measured against.
+    The constructor takes the `Host` first and raises `SourceUnavailable` when the source cannot work at all. The first
+    `read` may only set the base for later counter values.
     """
 
     @property
@@ -43,7 +44,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class PartialSource(Source, Protocol):
-    """A source that works, but without some of its columns: it says which, and what would bring them back."""
+    """A source that works, but without some of its columns: it reports which, and how to enable them."""
 
     @property
     def missing(self) -> Sequence[MissingSource]: ...
@@ -51,13 +52,13 @@ class PartialSource(Source, Protocol):
 
 @runtime_checkable
 class LossySource(Source, Protocol):
-    """A source that may lose data: after each read it hands over what it lost."""
+    """A source that may lose data: after each read it reports what it lost."""
 
     def take_losses(self) -> list[Losses]: ...
 
 
 class Pace:
-    """When a slow read is due: every `every_s` seconds, or less often to stay below `share` of a core."""
+    """Decides when a slow read is due: every `every_s` seconds, or less often to stay below `share` of a core."""
 
     def __init__(self, every_s: float = 10.0, share: float = 0.001) -> None:
         self._every = int(every_s * NANOS)
@@ -66,7 +67,7 @@ class Pace:
         self._began = 0
 
     def due(self, now: int) -> bool:
-        """Whether to read at `now` (monotonic nanoseconds); the cost is taken from here until `done`."""
+        """Whether to read at `now` (monotonic nanoseconds); CPU time is measured from here until `done`."""
         if now < self._due:
             return False
         self._began = time.thread_time_ns()
@@ -78,7 +79,7 @@ class Pace:
 
 
 class StatFile:
-    """/proc/stat, read once a tick however many sources need it: on a large machine the kernel takes long to sum up
+    """/proc/stat, read once a tick however many sources need it: on a large machine the kernel needs long to sum up
     every interrupt for it (fs/proc/stat.c, show_stat)."""
 
     def __init__(self, host: Host) -> None:

@@ -1,4 +1,4 @@
-"""Opens every source that works on this node; each one that doesn't is listed with what would enable it."""
+"""Opens every source that works on this node; for each other source it lists how to enable it."""
 
 import os
 from collections.abc import Callable
@@ -32,7 +32,7 @@ _S = TypeVar("_S", bound=Source)
 
 @dataclass(frozen=True, slots=True)
 class Inboxes:
-    """What other threads of the recorder hand over to be recorded: None where nothing does."""
+    """What other threads of the recorder provide to be recorded; None for none."""
 
     pod_owners: PodOwners | None = None
     job_events: EventInbox | None = None
@@ -40,8 +40,8 @@ class Inboxes:
 
 @dataclass(slots=True)
 class Sources:
-    """What the loop reads. `traced` records every cgroup that is made or removed (the perf source, or one for this
-    alone), and `follower` keeps the count of visible cgroups current by it."""
+    """The sources that the loop reads. `traced` records every cgroup that is made or removed (the perf source, or a
+    source for only that), and `follower` uses it to keep the count of visible cgroups current."""
 
     sampler: PerfSource | None = None
     cgroups: CgroupSource | None = None
@@ -51,7 +51,7 @@ class Sources:
     missing: list[MissingSource] = field(default_factory=list)
 
     def in_order(self) -> list[Source]:
-        """The sampler first: what it drains is what the kernel has to hold meanwhile."""
+        """The sampler first: until it drains the rings, the kernel has to buffer."""
         named: list[Source | None] = [self.sampler, None if self.traced is self.sampler else self.traced, self.cgroups]
         return [source for source in named if source is not None] + self.others
 
@@ -70,7 +70,8 @@ def open_sources(
     job_socket: JobSocket | None = None,
     inboxes: Inboxes | None = None,
 ) -> Sources:
-    """Everything that can be recorded here. An opener of files that was made before is used, or ended."""
+    """Open all sources that work here. An opener process that was started before is used, or stopped if it is not
+    needed."""
     sources = Sources()
     stat = StatFile(host)
     inboxes = inboxes or Inboxes()
@@ -89,7 +90,7 @@ def open_sources(
         lambda: ThreadSource(host),
         lambda: ThrottlingSource(host),
         lambda: NetdevSource(host),
-        # syslog(2) knows no other machine than this one.
+        # syslog(2) only reads the log of this machine.
         lambda: KernelLogSource(host, log_position, KernelLogClock(), klogctl if host.dev == Host().dev else None),
         lambda: DockerEventSource(host, pod_owners=pod_owners),
         lambda: CriEventSource(host, pod_owners=pod_owners),
@@ -116,10 +117,10 @@ def open_sources(
 
 
 def _trace_cgroups(host: Host, sources: Sources) -> Source | None:
-    """The source that traces cgroups: perf, else a tracing instance of our own; None where neither works."""
+    """The source that traces cgroups: perf, or else a tracing instance of our own; None when neither works."""
     if sources.sampler is not None and sources.sampler.traces_cgroups:
         return sources.sampler
-    # Named below with both ways to enable it.
+    # Reported below with both ways to enable it.
     instance = _open(lambda: CgroupTraceSource(host), [])
     if instance is None:
         sources.missing.append(_no_tracepoints(host, sources.sampler))

@@ -30,11 +30,11 @@ _MOMENT_S = 0.2
 
 
 def read_vitals(host: Host) -> Vitals:
-    """All that can be read; the rest is listed with the reason."""
+    """Read all vitals; those that cannot be read are listed with the reason."""
     unseen: dict[str, str] = {}
 
     def content(name: str, path: str) -> bytes:
-        """A file below /proc; empty, with the reason noted, where it can't be read."""
+        """The content of a file below /proc; empty, with the reason noted, when it cannot be read."""
         found = ProcFile(host.proc / path).read_or_none()
         if found is None:
             unseen.setdefault(name, f"{host.proc / path} can't be read")
@@ -46,7 +46,7 @@ def read_vitals(host: Host) -> Vitals:
 
     uptime = content("uptime_s", "uptime")
     dentries = parse_dentry_state(content("dentries_negative", "sys/fs/dentry-state"))
-    # The first process has the node's mounts, this one may be in a namespace of its own.
+    # Init has the node's mounts; this process may be in a mount namespace of its own.
     mounts = ProcFile(host.proc / "1/mountinfo").read_or_none() or content("mounts", "self/mountinfo")
     # Guest time, which follows, is part of user time.
     times = parse_machine_times(content("steal", "stat"))[: _STEAL + 1]
@@ -76,13 +76,13 @@ def read_vitals(host: Host) -> Vitals:
 
 
 def _load_per_core(host: Host, content: bytes) -> float | None:
-    """The load average of five minutes for each core (kernel/sched/loadavg.c); None where either can't be read."""
+    """The 5-minute load average per core (kernel/sched/loadavg.c); None when either cannot be read."""
     fields, cores = content.split(), online_cpus(host)
     return float(fields[1]) / len(cores) if len(fields) > 1 and cores else None
 
 
 def _niced_part(host: Host) -> float | None:
-    """The part of the busy time of a moment that niced work has; None where nothing was busy."""
+    """The share of niced work in the busy time of a moment; None when nothing was busy."""
     file = ProcFile(host.proc / "stat")
     before = parse_machine_times(file.read_or_none() or b"")[: _STEAL + 1]
     time.sleep(_MOMENT_S)
@@ -95,7 +95,7 @@ def _niced_part(host: Host) -> float | None:
 
 
 def _tx_timeouts(host: Host, unseen: dict[str, str]) -> dict[str, int] | None:
-    """Transmit timeouts by device, of devices that have hardware behind them."""
+    """Transmit timeouts by device, for devices backed by hardware."""
     devices = host.sys / "class/net"
     if not devices.is_dir():
         unseen["tx_timeouts"] = f"{devices} can't be seen"
@@ -130,7 +130,7 @@ def _quotas(host: Host, unseen: dict[str, str]) -> list[QuotaCount] | None:
 
 
 def failed_units(root: NodeRoot | None = None) -> list[str]:
-    """The names of failed units. Raises OSError, with the reason, where systemd doesn't run or doesn't answer."""
+    """The names of failed units. Raises OSError, with the reason, when systemd is not running or does not answer."""
     try:
         with open_units(root or NodeRoot()) as units:
             return sorted(row.name for row in units.listed().values() if row.active == "failed")
@@ -139,7 +139,7 @@ def failed_units(root: NodeRoot | None = None) -> list[str]:
 
 
 def oldest_processes(host: Host) -> dict[str, tuple[str, int]]:
-    """For each container and service its oldest process: name, and start on the clock of the boot (nanoseconds)."""
+    """The oldest process of each container and service: its name, and its start time since boot (nanoseconds)."""
     reader = ProcessReader(host)
     found: dict[str, tuple[str, int]] = {}
     for name in subdirectories(host.proc):
@@ -155,7 +155,7 @@ def oldest_processes(host: Host) -> dict[str, tuple[str, int]]:
 
 
 def restarted_between(before: dict[str, tuple[str, int]], after: dict[str, tuple[str, int]]) -> list[Restarted]:
-    """What was there before, and is there again with younger processes alone."""
+    """What existed before, and exists again with only younger processes."""
     now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     return [
         Restarted(home, comm, max(0.0, (now - start) / NANOS))
@@ -165,10 +165,10 @@ def restarted_between(before: dict[str, tuple[str, int]], after: dict[str, tuple
 
 
 def _home(cgroup: str | None, container: str | None) -> str | None:
-    """What a process belongs to, where that is something that gets restarted."""
+    """What a process belongs to, if that is something that can be restarted."""
     if container is not None:
         return f"container {container[:12]}"
     parts = (cgroup or "").split("/")
     unit = next((part for part in reversed(parts) if part.endswith(".service")), None)
-    # A user's session is no service of the node, and neither is the manager of it.
+    # A user's session is not a service of the node, and neither is the session's manager.
     return None if unit is None or unit.startswith("user@") else unit
