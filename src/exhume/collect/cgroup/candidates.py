@@ -1,9 +1,9 @@
-"""Where the files that pin zombies are looked for, the likeliest places first, and the processes that hold them.
+"""Candidate files that may pin zombies, in order of likelihood, and the processes that hold them.
 
-What takes least time comes first: files that processes have mapped, tmpfs, files that only a process leads to, block
-devices (their cached pages are filesystem metadata); then what containers wrote, and last whole file systems, in turns,
-so that a large one does not keep the others from being looked at. Network and user-space file systems are left alone: a
-look at them may hang.
+The cheapest come first: files that processes have mapped, tmpfs, files that are reachable only through a process, block
+devices (their cached pages are filesystem metadata). Then come files that containers wrote, and last whole filesystems,
+in turns, so that a large one does not delay the others. Network and user-space filesystems are skipped, since accessing
+them may hang.
 """
 
 import os
@@ -24,38 +24,38 @@ from exhume.procfs.pid_status import status_values
 
 FileKey = tuple[int, int]  # device and inode
 _DELETED = " (deleted)"
-# Files of the kernel's own tmpfs, which no path leads to.
+# Files of the kernel's internal tmpfs, which have no path.
 _NAMELESS = ("/memfd:", "/SYSV", "/dev/zero", "anon_inode:")
-# A node that is slow or starved has more time, up to so many times as much.
+# A slow or starved node gets up to this many times as long.
 _LONGER = 6
-# So many files of a place at a time.
+# Files per place and turn.
 _TURN = 64
-# Processes that are looked at before the time for them may be over.
+# Processes that are scanned before the time limit may apply.
 _LEAST_PROCESSES = 256
 
 
 class SearchLimit:
-    """When a search is over: after so many seconds. Where little was looked at by then (fewer than `least`), the node
-    is slow or starved, and the search goes on for up to six times as long."""
+    """A time limit for a search. If little was examined by then (fewer than `least`), the node is slow or starved, and
+    the search continues for up to six times as long."""
 
     def __init__(self, seconds: float, least: int) -> None:
         self._began = time.monotonic()
         self._seconds, self._least = seconds, least
 
     def reached(self, done: int) -> bool:
-        """Whether it is over, when so many were looked at."""
+        """Whether the limit is reached after `done` items."""
         elapsed = time.monotonic() - self._began
         return elapsed > self._seconds and (done >= self._least or elapsed > _LONGER * self._seconds)
 
     def share(self, done: int) -> float:
-        """Which part of it is over, from 0 to 1."""
+        """The fraction of the search that is complete, from 0 to 1."""
         elapsed = (time.monotonic() - self._began) / max(self._seconds, 1e-3)
         return min(1.0, max(min(elapsed, done / self._least), elapsed / _LONGER))
 
 
 @dataclass(frozen=True, slots=True)
 class Nameless:
-    """A file that only a process leads to: `link` opens it."""
+    """A file that is reachable only through a process: `link` opens it."""
 
     link: str
     shown: str
@@ -63,19 +63,19 @@ class Nameless:
 
 @dataclass(slots=True)
 class ProcessFiles:
-    """What the processes of this node hold."""
+    """The files that the processes of this node hold."""
 
     mapped: dict[FileKey, list[int]] = field(default_factory=dict)
     mapped_paths: dict[str, list[int]] = field(default_factory=dict)
     nameless: list[Nameless] = field(default_factory=list)
-    # One process for each mount namespace.
+    # One process per mount namespace.
     namespaces: dict[str, int] = field(default_factory=dict)
     unread: int = 0
 
 
 def scan_processes(host: Host, seconds: float) -> ProcessFiles:
-    """Look at every process, for at most so many seconds (see `SearchLimit`); `unread` counts those that could not be
-    looked at."""
+    """Scan all processes, within a time limit in seconds (see `SearchLimit`); `unread` counts those that could not be
+    examined."""
     found = ProcessFiles()
     limit = SearchLimit(seconds, _LEAST_PROCESSES)
     own = os.getpid()
@@ -90,8 +90,8 @@ def scan_processes(host: Host, seconds: float) -> ProcessFiles:
 
 
 def holders_of(host: Host, key: FileKey, path: str, found: ProcessFiles) -> list[Holder]:
-    """Who has a file mapped, and whether they locked it into memory."""
-    # Some file systems give a mapping another device number than the file has: then the path has to do.
+    """The processes that have a file mapped, and whether they locked it into memory."""
+    # Some filesystems report a different device number for a mapping than for the file; then match by path.
     pids = found.mapped.get(key) or found.mapped_paths.get(path) or []
     return [
         Holder(pid, comm, "mlocked" if _locks(host, pid, key, path) else "mapped")
@@ -111,7 +111,7 @@ def _look_at(directory: Path, pid: int, found: ProcessFiles) -> None:
     try:
         content = (directory / "maps").read_bytes()
     except OSError as error:
-        # A process that ended is no blind spot.
+        # A process that has exited is not a blind spot.
         found.unread += isinstance(error, PermissionError)
         return
     for entry in parse_maps(content.splitlines()):
@@ -151,13 +151,13 @@ def _shown(path: str, pid: int) -> str:
 
 
 def _comm(host: Host, pid: int) -> str | None:
-    """The name of a process; None when it has ended."""
+    """The name of a process; None when it has exited."""
     content = ProcFile(host.proc / str(pid) / "comm").read_or_none()
     return content.decode("utf-8", "replace").rstrip("\n") if content else None
 
 
 def _locks(host: Host, pid: int, key: FileKey, path: str) -> bool:
-    """Whether a process locked any mapping of a file."""
+    """Whether a process has locked any mapping of a file."""
     status = ProcFile(host.proc / str(pid) / "status").read_or_none() or b""
     if not any(status_values(status, b"VmLck")):
         return False
@@ -176,7 +176,7 @@ DISKS = frozenset(
 )
 # Their metadata is not cached as pages of the block device.
 METADATA_UNSEEN = frozenset({"xfs", "btrfs", "zfs", "bcachefs"})
-# Below the root of a disk: where what comes and goes leaves its files.
+# Below the root of a disk: places where short-lived programs leave their files.
 BUSY_PLACES = (
     "var/log",
     "var/lib/docker/containers",
@@ -197,8 +197,8 @@ BUSY_PLACES = (
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A file to look at: how it is opened, how it is called, and whether it is a block device. `cachestat` is False
-    where that call doesn't see the file's pages."""
+    """A file to examine: how to open it, its name, and whether it is a block device. `cachestat` is False where that
+    call does not see the file's pages."""
 
     path: str
     shown: str
@@ -207,7 +207,7 @@ class Candidate:
 
 
 def candidates(host: Host, roots: Sequence[Path], processes: ProcessFiles) -> list[Iterator[Candidate]]:
-    """Every file worth a look, lazily, place by place; some may come more than once."""
+    """Every file worth examining, lazily, place by place; some may occur more than once."""
     mounts = read_mounts(host.proc / "self/mountinfo")
     return [
         *(below(str(root), str(root)) for root in roots),
@@ -220,7 +220,7 @@ def candidates(host: Host, roots: Sequence[Path], processes: ProcessFiles) -> li
 
 
 def _in_turns(places: Iterable[Iterator[Candidate]]) -> Iterator[Candidate]:
-    """The files of several places, some of each at a time."""
+    """The files of several places, a few from each in turn."""
     pending = deque(places)
     while pending:
         place = pending.popleft()
@@ -252,7 +252,7 @@ def blind_spots(host: Host, processes: ProcessFiles) -> list[str]:
 
 
 def below(directory: str, shown: str, cachestat: bool = True) -> Iterator[Candidate]:
-    """Every regular file of one file system below a directory, those near the top first; or the one file."""
+    """Every regular file of one filesystem below a directory, those near the top first; or a single file."""
     try:
         status = os.lstat(directory)
     except OSError:
@@ -300,7 +300,7 @@ def _nameless_files(processes: ProcessFiles) -> Iterator[Candidate]:
 
 def _mapped_files(processes: ProcessFiles) -> Iterator[Candidate]:
     for path in processes.mapped_paths:
-        # Paths of other mount namespaces may lead nowhere, or to another file of that name: its inode decides.
+        # Paths of other mount namespaces may not exist here, or lead to another file of that name: its inode decides.
         yield Candidate(path, path)
 
 
@@ -322,15 +322,16 @@ def _disk_files(host: Host, mounts: list[Mount]) -> Iterator[Iterator[Candidate]
     disks: dict[tuple[int, int], Mount] = {}
     for mount in mounts:
         if mount.kind in DISKS:
-            # The mount that shows the most of a file system stands for it.
+            # Of several mounts of a filesystem, use the one that shows the most of it.
             kept = disks.get(mount.device)
             if kept is None or len(mount.root) < len(kept.root):
                 disks[mount.device] = mount
     uppers = [upper for mount in disks.values() if (upper := mount.option("upperdir"))]
     yield _in_turns(below(upper, upper) for upper in uppers)
-    # A container's own root is looked at as it is shown; others by what lies below them.
+    # A container's own root is scanned as mounted; other overlays through their upper directories.
     shown = [mount for mount in disks.values() if mount.kind != "overlay" or mount.point == "/"]
-    # Other file systems than the root's have a purpose of their own and come first; in the root's, the busy places.
+    # Filesystems other than the root usually have a purpose of their own and come first; in the root, the busy places
+    # come first.
     places = []
     for mount in sorted(shown, key=lambda mount: (mount.point == "/", mount.point)):
         seen = mount.kind != "overlay"

@@ -1,5 +1,5 @@
 """The census of zombies: dying cgroups of every hierarchy, confirmed by a second count, their growth, and a lower bound
-of the kernel memory that dying memory cgroups hold (the kernel has no figure for that)."""
+of the kernel memory that dying memory cgroups hold (the kernel does not report it)."""
 
 import time
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from exhume.procfs.cpulist import possible_cpus
 from exhume.procfs.flat_keyed import parse_meminfo
 from exhume.procfs.host import Host, ProcFile
 
-# What nothing holds is released within some 40 ms: what is still dying after this is a zombie.
+# A cgroup that nothing holds is released within some 40 ms: one that is still dying after this is a zombie.
 CONFIRM_S = 0.06
 SHORTEST_SAMPLING_S = 0.2
 # Measured on Linux 6.18 by making tens of thousands: unreclaimable slab for each, and a per-CPU part for every CPU that
@@ -22,7 +22,8 @@ PERCPU_BYTES = 2_048
 
 @dataclass(frozen=True, slots=True)
 class KernelMemory:
-    """What the whole kernel holds in unreclaimable slab and per-CPU areas, and how many CPUs those are made for."""
+    """The kernel's total unreclaimable slab and per-CPU memory, and the number of CPUs that the latter is allocated
+    for."""
 
     slab: int | None
     percpu: int | None
@@ -34,15 +35,15 @@ class KernelMemory:
         return cls(memory.get("SUnreclaim"), memory.get("Percpu"), len(possible_cpus(host) or ()))
 
     def fell_to(self, later: "KernelMemory") -> int | None:
-        """How much less there is later; None where it can't be read."""
+        """How much less memory `later` has; None when unknown."""
         if self.slab is None or later.slab is None:
             return None
         return max(0, self.slab + (self.percpu or 0) - later.slab - (later.percpu or 0))
 
     def held_by(self, zombies: int) -> int | None:
-        """What so many dead memory cgroups hold at least, never more than there is; None where the number of CPUs is
-        not known. Each may hold many times as much: an array for every memory cgroup grows with each superblock that
-        there ever was (mm/shrinker.c, alloc_shrinker_info; mm/vmscan.c before 6.7)."""
+        """A lower bound for the memory of this many dead memory cgroups, never more than the total; None when the
+        number of CPUs is unknown. Each may hold many times as much: an array in every memory cgroup grows with each
+        superblock that ever existed (mm/shrinker.c, alloc_shrinker_info; mm/vmscan.c before 6.7)."""
         if not self.cpus:
             return None
         slab, percpu = zombies * SLAB_BYTES, zombies * PERCPU_BYTES * self.cpus
@@ -52,7 +53,7 @@ class KernelMemory:
 
 
 def take_census(host: Host, sample_s: float = 0.0) -> Census:
-    """Count, confirm, and with `sample_s` count again after so many seconds to see growth."""
+    """Count, confirm, and with `sample_s` count again after that many seconds to see growth."""
     counters = dying_counters(host)
     readings = {counter: [_Reading.take(counter)] for counter in counters}
     began = time.monotonic()
@@ -79,15 +80,14 @@ def take_census(host: Host, sample_s: float = 0.0) -> Census:
 
 
 class ZombieCounter:
-    """Counts zombies of the memory controller again and again, and nothing else; what it reads stays open."""
+    """Counts zombies of the memory controller repeatedly, and nothing else; its files stay open."""
 
     def __init__(self, host: Host) -> None:
         self._counters = [counter for counter in dying_counters(host) if counter.counts_memory]
         self.note = "" if self._counters else "no hierarchy with the memory controller is mounted here"
 
     def count(self) -> int | None:
-        """How many there are now, confirmed by another count; None, with the reason in `note`, where that can't be
-        known."""
+        """How many there are now, confirmed by a second count; None, with the reason in `note`, when unknown."""
         found: int | None = None
         for counter in self._counters:
             readings = [_Reading.take(counter)]
@@ -103,7 +103,7 @@ class ZombieCounter:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What one hierarchy counted at a time (monotonic nanoseconds), by controller."""
+    """The counts of one hierarchy at a time (monotonic nanoseconds), by controller."""
 
     at: int
     counts: dict[str, DyingCount]
@@ -125,7 +125,7 @@ def _moments(sample_s: float) -> list[float]:
 
 
 def _settled(counter: DyingCounter, readings: list[_Reading]) -> list[HierarchyCensus]:
-    """The counts that the readings agree on: each pair by its lower one."""
+    """The counts that the readings agree on: the lower of each pair."""
     found = []
     for controller in dict.fromkeys(name for reading in readings for name in reading.counts):
         seen = [(reading.at, reading.counts[controller]) for reading in readings if controller in reading.counts]

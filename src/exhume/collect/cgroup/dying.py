@@ -1,10 +1,10 @@
 """Counts of dying cgroups: removed, but kept by the kernel because something still refers to them, such as a page that
 is charged to a memory cgroup.
 
-v1 has no count of the dying, so it is the kernel's count (/proc/cgroups) minus the visible directories; the two have to
-be of the same moment. v2 counts the dying itself, below every cgroup, and since 6.12 for each controller. A removed
-cgroup takes some 40 ms to be released even when nothing holds it (measured on 6.18), so one count says something only
-when the next one confirms it: that, and how often to count, is up to the callers (recorder, census, lab).
+v1 has no count of dying cgroups, so it is the kernel's count (/proc/cgroups) minus the visible directories; both must
+be from the same moment. v2 counts dying cgroups itself, below every cgroup, and since 6.12 per controller. A removed
+cgroup takes some 40 ms to be released even when nothing holds it (measured on 6.18), so one count is meaningful only
+when the next one confirms it: confirming, and the interval, are up to the callers (recorder, census, lab).
 """
 
 from dataclasses import dataclass, replace
@@ -16,17 +16,17 @@ from exhume.procfs.cgroup import CgroupCount, ControllerCount, parse_cgroup_stat
 from exhume.procfs.host import Host, ProcFile
 
 MEMORY = "memory"
-# All cgroups of v2, whatever controllers they have.
+# All cgroups of v2, whatever their controllers.
 ALL = "all"
-# The name that recordings have for v2.
+# The name of v2 in recordings.
 UNIFIED = "unified"
 _TRIES = 6
 
 
 @dataclass(frozen=True, slots=True)
 class DyingCount:
-    """Cgroups that the kernel has, that are visible, and the difference. What can't be known is None, and `note` says
-    why."""
+    """The kernel's cgroups, the visible ones, and the difference. Unknown counts are None, and `note` gives
+    the reason."""
 
     kernel: int | None
     visible: int | None
@@ -35,7 +35,7 @@ class DyingCount:
 
 
 class LegacyCounter:
-    """One hierarchy of v1."""
+    """Counts the cgroups of one v1 hierarchy."""
 
     def __init__(self, host: Host, hierarchy: Hierarchy, controllers: list[str]) -> None:
         self.hierarchy = hierarchy
@@ -47,22 +47,22 @@ class LegacyCounter:
 
     @property
     def number(self) -> int | None:
-        """The number that tracepoints name the hierarchy by."""
+        """The hierarchy number in tracepoints."""
         row = self._row()
         return row.hierarchy if row else None
 
     def kernel(self) -> int | None:
-        """The cgroups that the kernel has, dying ones included."""
+        """The number of cgroups that the kernel has, including dying ones."""
         row = self._row()
         return row.cgroups if row else None
 
     def difference(self, *, visible_known: bool = True) -> DyingCount:
-        """The kernel's count now minus the directories of the tree as it is known, without a walk."""
+        """The kernel's current count minus the directories that the tree knows, without a walk."""
         kernel = self.kernel()
         visible = self.tree.visible if visible_known and self.hierarchy.whole else None
         dying = kernel - visible if kernel is not None and visible is not None else None
         if dying is not None and dying < 0:
-            # Made between the two reads: not of the same moment after all.
+            # Cgroups were made between the two reads, so they are not from the same moment.
             visible = dying = None
         return DyingCount(kernel, visible, dying)
 
@@ -103,7 +103,8 @@ class LegacyCounter:
 
 
 class UnifiedCounter:
-    """The hierarchy of v2. `counts_memory` is False where the memory controller is in a hierarchy of v1."""
+    """Counts the cgroups of the v2 hierarchy. `counts_memory` is False when the memory controller is in a
+    v1 hierarchy."""
 
     name = UNIFIED
     number = 0
@@ -122,7 +123,7 @@ class UnifiedCounter:
             return {key: DyingCount(None, None, None, f"{self._stat.path}: {error.strerror}")}
         together = stat.pop(ALL, None)
         if not self.counts_memory:
-            # The controller is elsewhere; what is left of it here is the root alone.
+            # The controller is in v1; here it only counts the root.
             stat.pop(MEMORY, None)
         found = {name: _counted(count) for name, count in stat.items()}
         if key not in found and together is not None:
@@ -144,7 +145,7 @@ DyingCounter = LegacyCounter | UnifiedCounter
 
 
 def dying_counters(host: Host) -> list[DyingCounter]:
-    """A counter for every hierarchy that can be counted: those without a controller (name=systemd) are not in
+    """A counter for every hierarchy that can be counted. Hierarchies without a controller (name=systemd) are not in
     /proc/cgroups."""
     layout = hierarchies(host)
     rows = parse_controllers(ProcFile(host.proc / "cgroups").read_or_none() or b"")
@@ -159,8 +160,8 @@ def dying_counters(host: Host) -> list[DyingCounter]:
 
 
 def count_below(directory: Path) -> CgroupCount | None:
-    """Visible and dying cgroups at and below a cgroup of v2: memory cgroups, where the kernel counts those apart. None
-    where it can't be read or has no such count."""
+    """Visible and dying cgroups at and below a v2 cgroup: memory cgroups, if the kernel counts them separately. None
+    when the file cannot be read or has no such count."""
     stat = parse_cgroup_stat(ProcFile(directory / "cgroup.stat").read_or_none() or b"")
     return stat.get(MEMORY) or stat.get(ALL)
 

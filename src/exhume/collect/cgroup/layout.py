@@ -1,8 +1,7 @@
-"""Where the cgroup hierarchies of this node are: v1, v2, or both (hybrid).
+"""The cgroup hierarchies of this node and their mount points: v1, v2, or both (hybrid).
 
-The mount table has them: the type of each mount is its version. A hierarchy that is mounted twice counts once, and a
-mount of a part of one (a container's, a bind mount's) is recognised by the files that only the root of a hierarchy
-has, or lacks.
+They are in the mount table: the type of each mount is its version. A hierarchy that is mounted twice counts once, and a
+partial mount (a container's, a bind mount) is recognised by files that only the root of a hierarchy has, or lacks.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from exhume.procfs.host import Host
 from exhume.procfs.mountinfo import Mount, read_mounts
 
-# What to do where a hierarchy is not whole.
+# The remedy when a hierarchy is not mounted whole.
 WHOLE_HIERARCHY = (
     "run in the node's cgroup namespace (cgroupns=host) with its /sys/fs/cgroup (in a pod, a hostPath mount of it)"
 )
@@ -19,7 +18,7 @@ WHOLE_HIERARCHY = (
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """One mounted hierarchy. `whole` is False when the mount shows a subtree only."""
+    """One mounted hierarchy. `whole` is False when the mount shows only a subtree."""
 
     version: int
     path: Path
@@ -28,7 +27,8 @@ class Hierarchy:
 
 
 def hierarchies(host: Host) -> list[Hierarchy]:
-    """Every mounted hierarchy once, by the mount that shows the most of it. Empty when the mounts can't be read."""
+    """Every mounted hierarchy once, through the mount that shows the most of it. Empty when the mounts
+    cannot be read."""
     found: dict[tuple[int, int], Hierarchy] = {}
     for mount in read_mounts(host.proc / "self/mountinfo"):
         hierarchy = _hierarchy(host, mount)
@@ -48,10 +48,10 @@ def find_v2(layout: list[Hierarchy]) -> Hierarchy | None:
 def _hierarchy(host: Host, mount: Mount) -> Hierarchy | None:
     path = host.resolve(mount.point)
     if mount.kind == "cgroup2":
-        # Every cgroup but the root has this file (kernel/cgroup/cgroup.c, cgroup_base_files: CFTYPE_NOT_ON_ROOT).
+        # Every cgroup except the root has this file (kernel/cgroup/cgroup.c, cgroup_base_files: CFTYPE_NOT_ON_ROOT).
         return Hierarchy(2, path, _v2_controllers(path), not (path / "cgroup.events").exists())
     if mount.kind == "cgroup":
-        # Only the root has this one (kernel/cgroup/cgroup-v1.c, cgroup1_base_files: CFTYPE_ONLY_ON_ROOT).
+        # Only the root has this file (kernel/cgroup/cgroup-v1.c, cgroup1_base_files: CFTYPE_ONLY_ON_ROOT).
         return Hierarchy(1, path, mount.options, (path / "release_agent").exists())
     return None
 

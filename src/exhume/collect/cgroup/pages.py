@@ -1,8 +1,8 @@
-"""Pages of files that are in memory: to which cgroup each is charged, and whether it is locked, dirty or mapped.
+"""Cached pages of files: the cgroup that each page is charged to, and whether it is locked, dirty or mapped.
 
-The pieces of many files are mapped side by side into one stretch of address space, so that a few calls answer for
-thousands of small files. Only pages that are in memory already are touched, and through process_vm_readv: a file that
-is cut short meanwhile then costs an error, not a signal. Nothing is read from disk and nothing is charged.
+Parts of many files are mapped next to each other into one stretch of address space, so that a few calls cover thousands
+of small files. Only pages that are already in memory are touched, and through process_vm_readv: if a file is truncated
+in the meantime, that causes an error instead of a signal. Nothing is read from disk and nothing is charged.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host
 
 PAGE = mmap.PAGESIZE
-# Room for a gibibyte of files; and fewer pieces than a process may have mappings (65,530).
+# Space for one GiB of files, in fewer parts than a process may have mappings (65,530).
 ARENA_PAGES = 1 << 18
 ARENA_PIECES = 8192
 
@@ -32,7 +32,7 @@ _MADV_RANDOM = 1
 _FAILED = ctypes.c_void_p(-1).value
 _CACHESTAT = 451
 _IOVECS = 1024
-# Frames that lie closer together than this are read with one call.
+# Page frames that are closer together than this are read with one call.
 _GAP = 32
 
 _PFN = np.uint64((1 << 55) - 1)
@@ -59,8 +59,8 @@ _libc.process_vm_readv.argtypes = [
 
 
 def cached_pages(fd: int, offset: int = 0, length: int = 0) -> int | None:
-    """Pages of a file (or a stretch of it; 0 is the rest) that are cached; None where the kernel has no
-    cachestat (mm/filemap.c, since 6.5)."""
+    """The number of cached pages of a file (or a range of it; 0 is the rest); None when the kernel has no cachestat
+    (mm/filemap.c, since 6.5)."""
     span = (ctypes.c_uint64 * 2)(offset, length)
     stat = (ctypes.c_uint64 * 5)()
     if _libc.syscall(ctypes.c_long(_CACHESTAT), fd, span, stat, 0) != 0:
@@ -69,9 +69,9 @@ def cached_pages(fd: int, offset: int = 0, length: int = 0) -> int | None:
 
 
 def cached_runs(fd: int, size: int, deadline: float) -> Iterator[tuple[int, int]]:
-    """The stretches (offset, length) of a file that are cached, found by halving; until time.monotonic() says so much.
+    """The cached ranges (offset, length) of a file, found by bisection, until time.monotonic() reaches the deadline.
 
-    For block devices, of which mincore doesn't see what a file system reads through its buffers.
+    For block devices, where mincore does not see what a filesystem reads through buffers.
     """
     pending = [(0, -(-size // PAGE))]
     while pending and time.monotonic() < deadline:
@@ -88,8 +88,8 @@ def cached_runs(fd: int, size: int, deadline: float) -> Iterator[tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a file: how many of its pages are in memory, and of those that are charged to one of the cgroups
-    asked for, the cgroup (its inode), the kernel's flags, and whether any other process has it mapped."""
+    """A range of a file: how many of its pages are in memory, and for the pages charged to one of the requested
+    cgroups, the cgroup (its inode), the kernel's flags, and whether any other process has the page mapped."""
 
     owner: int
     resident: int
@@ -100,7 +100,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """Where a stretch of a file lies in the arena, in pages."""
+    """The position of a file range in the arena, in pages."""
 
     owner: int
     start: int
@@ -109,7 +109,7 @@ class _Placed:
 
 
 class PageReader:
-    """Looks up the pages of files. Raises SourceUnavailable without the right to."""
+    """Looks up the pages of files. Raises SourceUnavailable without the necessary privileges."""
 
     def __init__(self, host: Host) -> None:
         self._files = contextlib.ExitStack()
@@ -131,15 +131,15 @@ class PageReader:
 
     @property
     def room(self) -> int:
-        """Bytes that still fit in."""
+        """Free space in bytes."""
         return 0 if len(self._pieces) >= ARENA_PIECES else (ARENA_PAGES - self._used) * PAGE
 
     def add(self, owner: int, fd: int, offset: int, length: int, *, all_cached: bool = False) -> bool:
-        """Put a stretch of a file in; `owner` is what the caller knows it by. False when it can't be mapped."""
+        """Add a range of a file; `owner` is the caller's key for it. False when it cannot be mapped."""
         pages = -(-length // PAGE)
         address = self._base + self._used * PAGE
         if _libc.mmap(address, pages * PAGE, _PROT_READ, _MAP_SHARED | _MAP_FIXED, fd, offset) == _FAILED:
-            # What was reserved there may be gone: take it back.
+            # The reservation there may be lost: restore it.
             _reserve(address, pages * PAGE)
             return False
         self._pieces.append(_Placed(owner, self._used, pages, all_cached))
@@ -147,7 +147,7 @@ class PageReader:
         return True
 
     def look(self, charged_to: U64) -> list[Piece]:
-        """Every piece that was put in, with its pages that are charged to these cgroups; then there is room again."""
+        """Every range that was added, with its pages that are charged to these cgroups; then empty the arena."""
         pieces, used = self._pieces, self._used
         if not pieces:
             return []
@@ -177,14 +177,14 @@ class PageReader:
         self._touch(resident)
         entries = np.frombuffer(os.pread(self._pagemap, used * 8, self._base // PAGE * 8), np.uint64)
         seen = resident[resident < len(entries)]
-        # Without the right to see them, frames are all 0.
+        # Without the privilege to see them, page frame numbers are all 0.
         frames = np.where((entries[seen] & _PRESENT) != 0, entries[seen] & _PFN, np.uint64(0))
         seen, frames = seen[frames != 0], frames[frames != 0]
         cgroups = self._of_frames(self._cgroups, frames)
         wanted = np.isin(cgroups, charged_to)
         seen, frames, cgroups = seen[wanted], frames[wanted], cgroups[wanted]
         flags = self._of_frames(self._flags, frames)
-        # This process maps each of them once.
+        # This process itself maps each page once.
         mapped = self._of_frames(self._counts, frames) > 1
         starts = np.array([piece.start for piece in pieces] + [used])
         bounds, counts = np.searchsorted(seen, starts), np.diff(np.searchsorted(resident, starts))
@@ -203,7 +203,7 @@ class PageReader:
         return np.flatnonzero(states & 1)
 
     def _touch(self, pages: npt.NDArray[np.intp]) -> None:
-        """Have the kernel enter pages into this process's page table."""
+        """Make the kernel enter pages into this process's page table."""
         remote = np.empty((len(pages), 2), np.uint64)
         remote[:, 0] = pages.astype(np.uint64) * np.uint64(PAGE) + np.uint64(self._base)
         remote[:, 1] = 1
@@ -214,11 +214,11 @@ class PageReader:
             count = min(_IOVECS, len(remote) - done)
             local[0, 1] = count
             read = _libc.process_vm_readv(pid, local.ctypes.data, 1, remote[done:].ctypes.data, count, 0)
-            # One that is gone meanwhile (cut off, evicted beyond reach) is passed over.
+            # Skip a page that is no longer available (truncated, or evicted).
             done += max(read, 0) if read == count else max(read, 0) + 1
 
     def _of_frames(self, fd: int, frames: U64) -> U64:
-        """A 64-bit value of the kernel for each page frame (fs/proc/page.c: kpagecgroup, kpageflags)."""
+        """A 64-bit value from the kernel for each page frame (fs/proc/page.c: kpagecgroup, kpageflags)."""
         values = np.zeros(len(frames), np.uint64)
         if not len(frames):
             return values
@@ -236,7 +236,7 @@ class PageReader:
 
 
 def _reserve(address: int | None = None, length: int = ARENA_PAGES * PAGE) -> int:
-    """Address space without memory, in place of whatever was there."""
+    """Reserve address space without memory, replacing any existing mapping."""
     flags = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_NORESERVE | (_MAP_FIXED if address is not None else 0)
     found = _libc.mmap(address, length, _PROT_NONE, flags, -1, 0)
     if found == _FAILED or found is None:

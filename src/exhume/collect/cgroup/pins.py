@@ -1,7 +1,7 @@
-"""Which files are the likely pins: those with pages in memory that are charged below a parent of zombies.
+"""Find the files that are likely pins: those with cached pages that are charged below a parent of zombies.
 
-The kernel names the closest live cgroup of a page, so a page of a zombie shows its parent. Pages charged to a cgroup
-that has none of its own are a zombie's for certain; else they are only likely to be.
+The kernel reports the closest live cgroup of a page, so a page of a zombie shows its parent. Pages charged to a cgroup
+without pages of its own certainly belong to a zombie; other pages are only likely to.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ from exhume.procfs.host import Host
 
 Progress = Callable[[float], None]
 SECONDS = 8.0
-# A node at its usual speed looks at many times as many in that time.
+# A node at normal speed examines many times as many in that time.
 _LEAST_FILES = 2048
 _PROCESSES_SHARE = 0.25
 _SLICE = 256 << 20
@@ -61,8 +61,8 @@ def likely_pins(
     progress: Progress | None = None,
     seconds: float = SECONDS,
 ) -> PinReport:
-    """The files that pin zombies below these parents. `roots` are directories to look in first; the search ends when
-    all that the parents miss is found, or after so many seconds (see `SearchLimit`)."""
+    """The files that pin zombies below these parents. `roots` are directories to search first; the search ends when all
+    bytes of the parents are accounted for, or after the time limit in seconds (see `SearchLimit`)."""
     began = time.monotonic()
     if not parents:
         return PinReport()
@@ -101,20 +101,20 @@ class _Found:
     shmem: int = 0
     resident: int = 0
     allocated: int = 0
-    # Without cachestat, what is resident is known only once its pages are looked at.
+    # Without cachestat, the number of resident pages is known only after its pages were looked up.
     resident_by_look: bool = False
     parents: Counter[int] = field(default_factory=Counter)
 
     @property
     def kind(self) -> PinKind:
-        """What its pages are, before it is known who holds them."""
+        """What its pages are, before it is known which processes hold them."""
         if self.candidate.device:
             return PinKind.METADATA
         return PinKind.SHMEM if 2 * self.shmem > self.pages else PinKind.FILE
 
 
 class _Search:
-    """One run through the candidates, bounded by time."""
+    """One run through the candidates, within a time limit."""
 
     def __init__(
         self, reader: PageReader, parents: Sequence[ParentResidual], limit: SearchLimit, progress: Progress
@@ -145,14 +145,14 @@ class _Search:
         return sum(self._expected.values()) + self._unclassified
 
     def missing_bytes(self) -> int:
-        """What the parents miss and no file was found for."""
+        """Bytes of the parents for which no file was found yet."""
         missing = [size - self._pieces_found[kind] * PAGE for kind, size in self._expected.items()]
-        # What is found beyond the known kinds is some of what is unclassified.
+        # Bytes found beyond the known kinds are part of the unclassified ones.
         beyond = -sum(min(0, size) for size in missing)
         return sum(max(0, size) for size in missing) + max(0, self._unclassified - beyond)
 
     def through(self, files: Iterable[Candidate]) -> bool:
-        """Look at all of these; False when there is no need, or no time, to look at more."""
+        """Examine all of these; False when there is no need, or no time, to continue."""
         for candidate in files:
             if self._limit.reached(self.looked_at):
                 self._out_of_time = True
@@ -178,7 +178,7 @@ class _Search:
         return spots
 
     def swapped(self) -> list[PinnedFile]:
-        """tmpfs files with pages in swap, where some of that is a zombie's."""
+        """tmpfs files with swapped pages, if zombies have any pages in swap."""
         if not self._swap:
             return []
         return [
@@ -227,9 +227,9 @@ class _Search:
                 return
 
     def _stretches(self, fd: int, size: int, cached: int | None, device: bool) -> Iterator[tuple[int, int]]:
-        """The parts of a file that are worth mapping: those with anything cached."""
+        """The ranges of a file that are worth mapping: those with cached pages."""
         if device and cached is None:
-            # mincore sees none of a device's pages: their blocks are up to date, but not they themselves.
+            # mincore reports none of a device's pages: their buffers are up to date, but the pages themselves are not.
             self._closed_devices.append("this kernel (before 6.5) has no cachestat")
         elif device:
             for offset, length in cached_runs(fd, size, time.monotonic() + _DEVICE_S):
@@ -266,7 +266,7 @@ class _Search:
         self._pieces_found[PinKind.FILE] += pages - shmem
 
     def _complete(self) -> bool:
-        """Whether nothing is left to find (as far as it has been looked up)."""
+        """Whether everything is found (among what was examined so far)."""
         in_swap = sum(max(0, found.allocated - found.resident) for found in self._in_swap)
         return not self.missing_bytes() and in_swap * PAGE >= self._swap
 
@@ -276,9 +276,9 @@ class _Search:
 
 
 def classify(parents: Sequence[ParentResidual], report: PinReport, dying: int | None) -> list[ParentResidual]:
-    """The parents with filesystem metadata apart from other cached pages, and unclassified pages by the kind of file
-    that they belong to, as far as the search found them. Where pages of known kinds account for all the dying, the
-    unclassified rest is what CPUs keep in stock."""
+    """The parents with filesystem metadata separated from other cached pages, and with unclassified pages attributed to
+    the kind of file that they belong to, as far as the search found them. If pages of known kinds account for all dying
+    cgroups, the unclassified rest is the per-CPU stock."""
     found: Counter[tuple[str, PinKind]] = Counter()
     for file in report.files:
         found[file.parent, file.kind] += file.bytes

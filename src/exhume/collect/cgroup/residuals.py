@@ -1,13 +1,13 @@
-"""Which live cgroups have zombies below them, and what kind of page holds those: what a cgroup's totals say beyond
-itself and its visible children.
+"""Find the live cgroups with zombies below them, and the kind of page that holds those: the part of a cgroup's totals
+that neither it nor its visible children account for.
 
-v1 has a cgroup's own pages and its totals, so the rest is exact to the page. v2 has totals only, so pages of the
-cgroup itself are among the rest; there the kernel's count of the dying says where to look. Cgroups are alive while they
-are read, so a rest counts only as far as three looks agree on it.
+v1 has a cgroup's own pages and its totals, so the residual is exact to the page. v2 has only totals, so the residual
+includes pages of the cgroup itself; there the kernel's count of dying cgroups shows where to look. Cgroups change while
+they are read, so a residual counts only as far as three readings agree on it.
 
-Before 5.13 the totals of v1 lack up to 32 pages for each CPU and zombie (mm/memcontrol.c, __mod_memcg_state: a CPU's
-changes reach the parents in batches of MEMCG_CHARGE_BATCH, and what is left only when the cgroup is freed; since commit
-2d146aa3aa84 they are flushed with rstat). Every zombie of v1 is held by a page at least, so totals that account for
+Before 5.13 the totals of v1 lack up to 32 pages per CPU and zombie (mm/memcontrol.c, __mod_memcg_state: a CPU's changes
+reach the parents in batches of MEMCG_CHARGE_BATCH, and the remainder only when the cgroup is freed; since commit
+2d146aa3aa84 they are flushed with rstat). Every v1 zombie is held by at least one page, so totals that account for
 fewer pages than there are zombies are incomplete; then the page counters are read as well (memory.usage_in_bytes, which
 is always up to date), and what they have beyond the totals is of unknown kind.
 """
@@ -28,7 +28,7 @@ from exhume.procfs.host import Host, ProcFile, subdirectories
 Progress = Callable[[float], None]
 SECONDS = 5.0
 _LOOKS = 3
-# A CPU keeps so many pages charged to a cgroup in stock (mm/memcontrol.c, MEMCG_CHARGE_BATCH; 32 before 5.19).
+# A CPU keeps this many charged pages of a cgroup in stock (mm/memcontrol.c, MEMCG_CHARGE_BATCH; 32 before 5.19).
 _STOCK_PAGES = 64
 
 # Our name -> the name in memory.stat (mm/memcontrol.c, memcg_stat_show and memory_stat_format as of 5.10). Cached pages
@@ -56,20 +56,20 @@ Amounts = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ResidualReport:
-    """The parents, those with the most first, and what could not be seen."""
+    """The parents, largest first, and what could not be seen."""
 
     parents: list[ParentResidual] = field(default_factory=list)
     blind_spots: list[str] = field(default_factory=list)
 
 
 def residuals(host: Host, progress: Progress | None = None) -> list[ParentResidual]:
-    """The live cgroups that have something charged to removed children, those with the most first."""
+    """The live cgroups that have something charged to removed children, largest first."""
     return find_residuals(host, progress).parents
 
 
 def find_residuals(host: Host, progress: Progress | None = None, seconds: float = SECONDS) -> ResidualReport:
-    """The same with its blind spots. Reads memory.stat of every cgroup, which older kernels take long for: after so
-    many seconds it stops, and says what it did not read."""
+    """The same with its blind spots. Reads memory.stat of every cgroup, which takes long on older kernels: it stops
+    after the time limit, and reports what it did not read."""
     layout = hierarchies(host)
     legacy, unified = find_v1(layout, "memory"), find_v2(layout)
     hierarchy = legacy or unified
@@ -107,11 +107,11 @@ def _with_page_counters(parents: list[ParentResidual], counters: "_Survey", host
     stock = _STOCK_PAGES * PAGE * len(possible_cpus(host) or (0,))
     for charged in counters.parents(lambda _: None):
         parent = known.get(charged.path, ParentResidual(charged.path, 1, None, name=charged.name))
-        # What CPUs have in stock for the processes of the cgroup itself is not a zombie's.
+        # The per-CPU stock for the processes of the cgroup itself does not belong to a zombie.
         least = stock + 1 if charged.populated else PAGE
         unclassified = charged.unclassified_bytes - parent.file_bytes - parent.shmem_bytes - parent.anon_bytes
         in_swap = charged.swap_bytes - parent.swap_bytes
-        # All pages may be in swap: then no memory is charged.
+        # All pages may be in swap; then no memory is charged.
         if unclassified < least and in_swap < least:
             continue
         known[parent.path] = replace(
@@ -125,7 +125,7 @@ def _with_page_counters(parents: list[ParentResidual], counters: "_Survey", host
 
 
 class _Reader:
-    """What the cgroups of one hierarchy say of themselves."""
+    """Reads the statistics of the cgroups of one hierarchy."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self.version = hierarchy.version
@@ -135,8 +135,8 @@ class _Reader:
         return self.root / name.lstrip("/")
 
     def amounts(self, name: str) -> tuple[Amounts, Amounts] | None:
-        """What a cgroup holds itself (nothing, where that is not known) and with all below it; None when it is gone or
-        may not be read."""
+        """The amounts of a cgroup itself (empty when unknown) and of its whole subtree; None when it is gone or may not
+        be read."""
         content = ProcFile(self.directory(name) / "memory.stat").read_or_none()
         if content is None:
             return None
@@ -149,12 +149,12 @@ class _Reader:
         return dict.fromkeys(total, 0), total
 
     def number(self, name: str, file: str) -> int:
-        """A file with a single number; 0 where the kernel has none."""
+        """The value of a file with a single number; 0 when the kernel has no such file."""
         content = ProcFile(self.directory(name) / file).read_or_none() or b""
         return int(content) if content.strip().isdigit() else 0
 
     def dying_below(self, name: str, children: list[str]) -> int | None:
-        """Removed cgroups whose closest live ancestor this is; None where the kernel has no count."""
+        """The number of removed cgroups whose closest live ancestor this is; None when the kernel has no count."""
         if self.version == 1:
             return None
         counts = count_below(self.directory(name))
@@ -167,17 +167,17 @@ class _Reader:
         return bool(ProcFile(self.directory(name) / "cgroup.procs").read_or_none())
 
     def hierarchical(self, name: str) -> bool:
-        """Old kernels let a cgroup stand alone: then its totals lack those below."""
+        """On old kernels a cgroup may be non-hierarchical: then its totals lack those below it."""
         content = ProcFile(self.directory(name) / "memory.use_hierarchy").read_or_none()
         return content is None or content.strip() != b"0"
 
 
 class _CounterReader(_Reader):
-    """The page counters of v1 instead of the totals of memory.stat. numa_stat would say it by kind, but walks the whole
-    subtree before 5.8: it is the incident itself."""
+    """Reads the page counters of v1 instead of the totals of memory.stat. numa_stat would have them by kind, but walks
+    the whole subtree before 5.8, which would cause the very incident."""
 
     def amounts(self, name: str) -> tuple[Amounts, Amounts] | None:
-        # The root's usage is made from the same incomplete statistics (mm/memcontrol.c, mem_cgroup_usage).
+        # The root's usage is derived from the same incomplete statistics (mm/memcontrol.c, mem_cgroup_usage).
         read = super().amounts(name) if name else None
         if read is None:
             return None
@@ -190,7 +190,7 @@ class _CounterReader(_Reader):
 
 
 class _Survey:
-    """One reading of a whole hierarchy, bounded by time."""
+    """One reading of a whole hierarchy, within a time limit."""
 
     def __init__(self, reader: _Reader, cgroups: list[tuple[str, list[str]]], deadline: float) -> None:
         self._reader = reader
@@ -241,7 +241,7 @@ class _Survey:
                 yield self._parent(name, dying, agreed)
 
     def _agreed(self, name: str, rest: Amounts) -> Amounts:
-        """What further looks see as well."""
+        """The part that further readings confirm."""
         for _ in range(_LOOKS - 1):
             again = self._fresh_rest(name)
             if again is not None:
@@ -249,8 +249,8 @@ class _Survey:
         return rest
 
     def _rest(self, name: str, children: list[str]) -> Amounts | None:
-        """Totals minus what the cgroup itself and its children account for; None when it can't be known. A child that
-        is gone meanwhile would look like a zombie: then children are listed again."""
+        """Totals minus what the cgroup itself and its children account for; None when unknown. A child that was just
+        removed would look like a zombie, so children are then listed again."""
         rest = self._minus_children(name, children)
         for _ in range(_LOOKS):
             if rest is not None:
@@ -265,7 +265,7 @@ class _Survey:
         return self._minus_children(name, children)
 
     def _minus_children(self, name: str, children: list[str]) -> Amounts | None:
-        # The cgroup is read first: what children take in meanwhile makes the rest smaller, never larger.
+        # Read the cgroup first: charges that children gain in the meantime make the residual smaller, never larger.
         mine = self._amounts(name)
         if mine is None:
             return None

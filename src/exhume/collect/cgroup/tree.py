@@ -1,9 +1,9 @@
 """The directories of a cgroup hierarchy, kept current without listing them again and again.
 
-A directory's link count is two more than its subdirectories (fs/kernfs/inode.c, kernfs_refresh_inode), so a directory
-whose count is as expected and whose known children are all still there needs no listing: one `stat` for each cgroup
-instead of reading some forty file names. A walk goes in slices, so 100,000 cgroups don't hold up a tick. Where
-tracepoints report each mkdir and rmdir, the tree follows them between walks.
+A directory's link count is two more than its subdirectories (fs/kernfs/inode.c, kernfs_refresh_inode). So a directory
+with the expected count whose known children all still exist needs no listing: one `stat` per cgroup instead of reading
+some forty file names. A walk is done in slices, so 100,000 cgroups do not hold up a tick. Where tracepoints report each
+mkdir and rmdir, the tree follows them between walks.
 """
 
 import os
@@ -35,11 +35,11 @@ class CgroupTree:
         self._walk: Iterator[None] | None = None
         self._newest = (0, "")
         self.visible = 1
-        # Directories that may not be listed: what is below them is not in `visible`.
+        # Directories that may not be listed; `visible` does not include what is below them.
         self.unreadable: set[str] = set()
 
     def begin(self) -> None:
-        """Start a walk over the whole tree, unless one is under way."""
+        """Start a walk over the whole tree, unless one is in progress."""
         if self._walk is None:
             self._newest = (0, "")
             self.unreadable.clear()
@@ -51,11 +51,11 @@ class CgroupTree:
 
     @property
     def newest(self) -> tuple[int, str]:
-        """Inode and path of the directory that was made last, of those that a complete walk saw; (0, "") if none."""
+        """Inode and path of the newest directory seen by a complete walk; (0, "") if none."""
         return self._newest
 
     def advance(self, budget_ns: int) -> bool:
-        """Go on with the walk for about so much CPU time; True when it is complete."""
+        """Continue the walk for about this much CPU time; True when it is complete."""
         if self._walk is None:
             return True
         deadline = time.thread_time_ns() + budget_ns
@@ -83,7 +83,7 @@ class CgroupTree:
             pending += [(f"{path}/{name}", child) for name, child in children.items()]
 
     def made(self, path: str) -> None:
-        """A cgroup was made, says a tracepoint; known ones change nothing."""
+        """Add a cgroup whose creation a tracepoint reported; no effect if it is known."""
         parent, name = self._locate(path)
         if parent is not None and name:
             if parent.children is None:
@@ -93,7 +93,7 @@ class CgroupTree:
                 self.visible += 1
 
     def removed(self, path: str) -> None:
-        """A cgroup was removed, says a tracepoint; unknown ones change nothing."""
+        """Remove a cgroup whose removal a tracepoint reported; no effect if it is unknown."""
         parent, name = self._locate(path)
         if parent is not None:
             self._forget(parent, name)
@@ -117,7 +117,7 @@ class CgroupTree:
             parent.children = None
 
     def _steps(self) -> Iterator[None]:
-        """The walk, pausing now and then."""
+        """Walk the tree, pausing now and then."""
         pending = [(self._path, self._root, _links(self._path))]
         while pending:
             path, directory, links = pending.pop()
@@ -126,10 +126,10 @@ class CgroupTree:
             yield from self._check(path, directory, pending)
 
     def _check(self, path: str, directory: Directory, pending: list[tuple[str, Directory, int]]) -> Iterator[None]:
-        """Look at every child once, and put those with children of their own on the list."""
+        """Check every child once, and queue those with children of their own."""
         checked: set[str] = set()
         try:
-            # Names are looked up from here: a third cheaper than by their whole path.
+            # Look up names relative to this directory: a third cheaper than by full path.
             here = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except PermissionError:
             self.unreadable.add(path)
@@ -146,13 +146,13 @@ class CgroupTree:
                     try:
                         stat = os.stat(name, dir_fd=here)
                     except OSError:
-                        # Another may have come in its place.
+                        # Another directory may have replaced it.
                         vanished = True
                         continue
                     checked.add(name)
                     if stat.st_ino > self._newest[0]:
                         self._newest = (stat.st_ino, f"{path}/{name}")
-                    # Filesystems that don't count links (never cgroups) say 1: then only a listing shows.
+                    # Filesystems that do not count links (never cgroups) report 1: then only a listing helps.
                     if stat.st_nlink != 2 or child.children:
                         pending.append((f"{path}/{name}", child, stat.st_nlink))
                     if count % _STATS_BETWEEN_LOOKS_AT_THE_CLOCK == _STATS_BETWEEN_LOOKS_AT_THE_CLOCK - 1:
@@ -164,7 +164,7 @@ class CgroupTree:
             os.close(here)
 
     def _list(self, path: str, directory: Directory) -> Iterator[None]:
-        """Bring a directory's children in line with what is there now."""
+        """Update a directory's children from a listing."""
         names: set[str] = set()
         try:
             with os.scandir(path) as entries:
@@ -178,7 +178,7 @@ class CgroupTree:
             if isinstance(error, PermissionError):
                 self.unreadable.add(path)
         for name in set(directory.children or ()) - names:
-            # One that a tracepoint reported while the listing had already passed its place is still there.
+            # A child that a tracepoint reported after the listing had passed its position still exists.
             if _links(f"{path}/{name}") == 0:
                 self._forget(directory, name)
         for name in names:
@@ -198,7 +198,7 @@ def _links(path: str) -> int:
 
 
 def _size(directory: Directory) -> int:
-    """A directory and all that is below it."""
+    """The number of directories in a subtree, including its root."""
     count, pending = 0, [directory]
     while pending:
         each = pending.pop()
