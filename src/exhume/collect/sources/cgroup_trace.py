@@ -1,6 +1,7 @@
-"""Cgroup tracepoints through a tracing instance of our own, where perf may not open them.
+"""Cgroup tracepoints through a private tracing instance, for nodes where perf may not open them.
 
-An instance (kernel/trace/trace.c, instance_mkdir) has its own buffers and events, so no other user of tracefs notices.
+An instance (kernel/trace/trace.c, instance_mkdir) has its own buffers and events, so other users of tracefs are not
+affected.
 """
 
 import contextlib
@@ -17,10 +18,11 @@ from exhume.procfs.host import Host, ProcFile
 from exhume.procfs.pid_status import status_values
 
 _PREFIX = "exhume-"
-# A kernel buffer of this size a core holds about two thousand events; the kernel's own choice is 1.4 MiB.
+# A kernel buffer of this size per core holds about two thousand events; the kernel's default is 1.4 MiB.
 _BUFFER_KB = 256
 _CHUNK = 1 << 16
-# The name may hold anything, also dashes; behind the last one is the thread. A thread group may follow in parentheses.
+# The name may contain anything, including dashes; after the last dash is the thread id. A thread group id may follow in
+# parentheses.
 _LINE = re.compile(
     rb"\s*(?P<comm>.+)-(?P<tid>\d+)\s+(?:\([^)]*\)\s+)?\[\d+\]\s+(?:\S+\s+)?(?P<seconds>\d+)\.(?P<fraction>\d+):\s"
     rb"(?P<event>cgroup_\w+): root=(?P<root>-?\d+) id=(?P<id>\d+) level=(?P<level>\d+) path=(?P<path>.*)"
@@ -73,7 +75,7 @@ class CgroupTraceSource:
         return losses
 
     def _drain(self) -> bytes:
-        """All whole lines since the last call."""
+        """All complete lines since the last call."""
         chunks = [self._rest]
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(self._pipe, _CHUNK):
@@ -82,7 +84,7 @@ class CgroupTraceSource:
         return lines + newline
 
     def _process_of(self, tid: int) -> int:
-        """The process of a thread, which is all that the trace has; the thread itself where it is gone."""
+        """The process of a thread, as the trace has only thread ids; the thread itself when it has exited."""
         status = ProcFile(self._host.proc / str(tid) / "status").read_or_none() or b""
         return next(iter(status_values(status, b"Tgid")), tid)
 
@@ -93,13 +95,13 @@ class CgroupTraceSource:
             self._remove()
 
     def _remove(self) -> None:
-        # What can't be removed now is removed by the next recorder.
+        # What cannot be removed now is removed by the next recorder.
         with contextlib.suppress(OSError):
             self._instance.rmdir()
 
 
 def parse_trace(text: bytes) -> tuple[list[CgroupEvents], list[tuple[int, int]]]:
-    """Cgroup events in the text of a trace pipe (with the thread for the pid), and what each core lost."""
+    """Parse cgroup events from the text of a trace pipe (with the thread id as the pid), and the loss of each core."""
     events: list[CgroupEvents] = []
     losses: list[tuple[int, int]] = []
     for line in text.split(b"\n"):
@@ -122,7 +124,7 @@ def parse_trace(text: bytes) -> tuple[list[CgroupEvents], list[tuple[int, int]]]
                 level=int(found["level"]),
                 path=found["path"].decode("utf-8", "replace"),
                 pid=int(found["tid"]),
-                # What the kernel writes for a thread whose name it did not keep.
+                # The kernel's placeholder for a thread whose name it did not keep.
                 comm=None if comm == "<...>" else comm,
             )
         )
@@ -130,7 +132,7 @@ def parse_trace(text: bytes) -> tuple[list[CgroupEvents], list[tuple[int, int]]]
 
 
 def remove_leftovers(instances: Path, host: Host) -> None:
-    """Remove the instances of recorders that are gone. One that is in use refuses to be removed."""
+    """Remove the instances of recorders that have exited. The kernel refuses to remove one that is in use."""
     with contextlib.suppress(OSError):
         for instance in list(instances.iterdir()):
             pid = instance.name.removeprefix(_PREFIX)

@@ -1,5 +1,5 @@
-"""How many cgroups the kernel has, how many are visible and how many are dying, every ten seconds; and, where no
-tracepoint counts them, how many were made meanwhile (churn)."""
+"""How many cgroups the kernel has, and how many are visible and dying, every ten seconds; and, without a tracepoint to
+count them, how many were created in between (churn)."""
 
 import contextlib
 import os
@@ -20,22 +20,22 @@ from exhume.procfs.host import Host, subdirectories
 _EVERY_S = 10.0
 _FIRST_SLICE_NS = 8 * MILLIS
 _SLICE_NS = 4 * MILLIS
-# Until there is a first count, it may cost more: without it the number of live ones is unknown.
+# Until the first count a slice may cost more: without it the number of live cgroups is unknown.
 _EARLY_SLICE_NS = 12 * MILLIS
-# A tree that is too large for one slice and that tracepoints keep current is checked against the files this often.
+# How often to check a tree against the files if it is too large for one slice and is kept current by tracepoints.
 _RECONCILE_S = 60.0
 _PARENT_LEVELS = 3
 _PARENTS_AT_MOST = 512
 
-# Losses of a source that traces cgroups by which a mkdir or rmdir may have been missed.
+# Losses of a source that traces cgroups, which may include a mkdir or rmdir.
 LOST_EVENTS = "lost-cgroup-events"
 MISSED_EVENTS = frozenset(("lost-task-records", "damaged-task-bytes", LOST_EVENTS, "source-failed"))
 
-# Rows of cgroup_events that are kept of a tick. A container start of runc takes 40 to 60 (v1: of every hierarchy).
+# How many rows of cgroup_events are kept per tick. A container start of runc makes 40 to 60 (v1: in every hierarchy).
 MOST_EVENTS = 4096
-# mkdir, rmdir and release: a cgroup is kept with all of them or not at all, as far as they are in one tick.
+# mkdir, rmdir and release: all of a cgroup's events in a tick are kept, or none.
 _EVENTS_OF_CGROUP = 3
-# Places beyond their share that are named in one tick.
+# How many places that exceed their share are named in one tick.
 _PLACES_NAMED = 16
 
 CountRow = tuple[str, str, int | None, int | None, int | None]
@@ -66,7 +66,8 @@ class CgroupSource:
 
     def read(self, tick: Tick) -> TickRows:
         if tick.nanos <= 0:
-            # The tick that only sets counters: there are none here, so the first count goes into a real one.
+            # The first tick only sets the base of counters, of which there are none here; the first count goes into a
+            # real tick.
             return NOTHING
         rows = [*(self.v1.read(tick) if self.v1 else ()), *(self._v2.read(tick) if self._v2 else ())]
         names = ("time", "hierarchy", "parent", "kernel", "visible", "dying")
@@ -78,11 +79,11 @@ class CgroupSource:
 
 
 class MemoryHierarchy:
-    """The memory hierarchy of v1: the kernel's count, and the directories that can be seen.
+    """The v1 memory hierarchy: the kernel's count, and the directories that can be seen.
 
-    The two have to be of the same moment. A tree that is walked within one tick gives that; a larger one does when
-    tracepoints report its mkdirs and rmdirs (`follow`), or when the kernel's count stood still meanwhile. Else the
-    visible ones are unknown.
+    Both must be from the same moment. That holds for a tree that is walked within one tick. For a larger tree it holds
+    when tracepoints report its mkdirs and rmdirs (`follow`), or when the kernel's count did not change during the walk.
+    Otherwise the number of visible cgroups is unknown.
     """
 
     def __init__(self, counter: LegacyCounter) -> None:
@@ -99,11 +100,11 @@ class MemoryHierarchy:
 
     @property
     def hierarchy_id(self) -> int | None:
-        """The number that tracepoints name the hierarchy by."""
+        """The hierarchy number in tracepoints."""
         return self._counter.number
 
     def follow(self, op: str, path: str) -> None:
-        """A tracepoint's mkdir or rmdir in this hierarchy. All of them have to come, in their order."""
+        """Apply a mkdir or rmdir in this hierarchy. The tracepoints must report all of them, in order."""
         self._following = True
         if op == "mkdir":
             self.tree.made(path)
@@ -111,11 +112,11 @@ class MemoryHierarchy:
             self.tree.removed(path)
 
     def follow_from_now(self) -> None:
-        """Tracepoints are on: from here `follow` is called for every mkdir and rmdir."""
+        """Tracepoints are on: from now on `follow` is called for every mkdir and rmdir."""
         self._following = True
 
     def lost_track(self) -> None:
-        """Events were lost: only another walk can find what is there."""
+        """Events were lost: only another walk can find the current directories."""
         self._following = self._followed_since_begin = self._current = False
 
     def read(self, tick: Tick) -> list[CountRow]:
@@ -131,7 +132,7 @@ class MemoryHierarchy:
         rows = []
         if complete:
             self.walks += 1
-            # Whether the visible count of the walk that just ended is of one moment.
+            # Whether the visible count of the walk that just ended matches one moment.
             stood_still = not self._large or self._kernel_at_begin == self._counter.kernel()
             rows = [self._row(stood_still or self._followed_since_begin)]
         elif due:
@@ -152,8 +153,8 @@ class MemoryHierarchy:
 
 
 class CgroupFollower:
-    """Feeds the mkdirs and rmdirs that a source traces to the memory hierarchy of v1, whose count stays current without
-    walking it."""
+    """Feeds the mkdirs and rmdirs that a source traces to the v1 memory hierarchy, so its count stays current without a
+    walk."""
 
     def __init__(self, memory: MemoryHierarchy) -> None:
         self._memory = memory
@@ -161,7 +162,7 @@ class CgroupFollower:
         memory.follow_from_now()
 
     def observe(self, rows: TickRows, losses: Sequence[Losses]) -> None:
-        """Take in a tick of the tracing source."""
+        """Process a tick of the tracing source."""
         if self._hierarchy is None:
             self._hierarchy = self._memory.hierarchy_id
         if any(loss.kind in MISSED_EVENTS for loss in losses):
@@ -175,8 +176,8 @@ class CgroupFollower:
 
 
 def keep_shares(rows: TickRows, tick: Tick, source: str, most: int = MOST_EVENTS) -> tuple[TickRows, list[Losses]]:
-    """The rows of a tracing source, of cgroup_events no more than `most`, and what is lost by that. Where a tick has
-    more, each place (a container, a service, or what is made by hand) has an equal share, and loses what is beyond."""
+    """The rows of a tracing source with at most `most` cgroup_events, and the resulting losses. If a tick has more,
+    each place (a container, a service, or a directory made by hand) has an equal share, and loses what exceeds it."""
     events = rows.get("cgroup_events")
     if events is None or len(events["time"]) <= most:
         return rows, []
@@ -209,19 +210,19 @@ def keep_shares(rows: TickRows, tick: Tick, source: str, most: int = MOST_EVENTS
 
 
 def _place(path: str) -> str:
-    """What the cgroups at a path are accounted to: the container, service or scope above them, else the second level
-    of the hierarchy. A process that may make cgroups in one place has one share, however deep they are."""
+    """What the cgroups at a path are charged to: the container, service or scope above them, else the second level of
+    the hierarchy. A process that may make cgroups in one place has one share, however deep they are."""
     parent = path.rpartition("/")[0]
     place = accounted_cgroup(parent)
     return place if place != parent else "/".join(parent.split("/")[:3]) or "/"
 
 
 class UnifiedHierarchy:
-    """v2: the kernel counts the dying itself, below every cgroup."""
+    """The v2 hierarchy: the kernel itself counts the dying cgroups below every cgroup."""
 
     def __init__(self, hierarchy: Hierarchy) -> None:
         self._path = hierarchy.path
-        # A part of the hierarchy is named by the path it has here.
+        # A partial hierarchy gets the path that it has here as its name.
         self._root_name = "" if hierarchy.whole else "/"
         self._pace = Pace(_EVERY_S)
 
@@ -248,7 +249,7 @@ class UnifiedHierarchy:
 
 
 class ChurnSource:
-    """Rows of cgroup_events with op `churn`; goes by the walks of the cgroups source, which must be read first."""
+    """Rows of cgroup_events with op `churn`; relies on the walks of the cgroups source, which must be read first."""
 
     name = "cgroup-churn"
 
@@ -276,14 +277,15 @@ class ChurnSource:
         return table_rows("cgroup_events", ("time", "hierarchy", "op", "created"), rows)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """No resources to release."""
 
 
 def cgroups_between(before: int, now: int, files: int) -> int | None:
-    """Cgroups made while the newest directory's number went from one to the other, with so many files in each.
+    """How many cgroups were created while the newest directory's number rose from `before` to `now`, with `files` files
+    in each.
 
-    kernfs numbers directories and files in the order in which they are made (fs/kernfs/dir.c, __kernfs_new_node).
-    None when the numbers began again (above 32 bits is the round that they are in), or when nothing can be known.
+    kernfs numbers directories and files in creation order (fs/kernfs/dir.c, __kernfs_new_node). None when the numbers
+    wrapped around (the generation is above bit 32), or when nothing can be known.
     """
     if files <= 0 or now <= before or now >> 32 != before >> 32:
         return None

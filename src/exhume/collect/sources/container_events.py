@@ -1,8 +1,9 @@
-"""Starts and ends of containers, with their names: an id in a cgroup's path says nothing once it is gone.
+"""Starts and ends of containers, with their names: the id in a cgroup's path cannot be resolved once the container is
+gone.
 
-Docker streams them over its socket; runtimes that speak CRI are asked for their lists every few seconds. Neither is
-ever waited for: a daemon that hangs holds nothing up. The containers of a pod have one name for all their attempts,
-namespace/pod/container, and the pod's owner next to it.
+Docker streams events over its socket; CRI runtimes are polled for their lists every few seconds. Nothing waits for
+either, so a daemon that hangs blocks nothing. The containers of a pod have one name for all their attempts,
+namespace/pod/container, with the pod's owner next to it.
 """
 
 import contextlib
@@ -30,16 +31,16 @@ from exhume.model.errors import SourceUnavailable
 from exhume.model.tables import Events
 from exhume.procfs.host import Host
 
-# Without a runtime: how often to look whether it is there by now.
+# Without a runtime: how often to check whether it is there by now.
 _LOOK_EVERY_S = 5.0
-# Of a core: behind another root, each look follows every link of every path.
+# As a fraction of a core: behind another root, each check resolves every link of every path.
 _LOOK_SHARE = 0.0001
-# Names are recorded again, so that they outlive the oldest rows of a recording that is kept short.
+# Names are recorded again, so that they outlive the oldest rows of a recording with a short retention.
 _LIST_EVERY_S = 12 * 3600.0
 _MOST_ROWS = 256
-# How late an event comes at most.
+# The maximum delay of an event.
 _LATEST_NS = 600 * NANOS
-# Owners of pods that are kept in mind.
+# How many owners of pods are remembered.
 _MOST_PODS = 4096
 _KINDS = {"start": "container-start", "die": "container-die", "oom": "container-oom"}
 _SEEN = "container-seen"
@@ -47,7 +48,8 @@ _MESSAGES = {"start": "started", "die": "ended with code {}", "oom": "ran out of
 
 
 class DockerEventSource:
-    """Rows of the events table (container-start, container-die, container-oom; container-seen for those that run)."""
+    """Rows of the events table (container-start, container-die, container-oom; container-seen for running
+    containers)."""
 
     name = "docker"
 
@@ -56,7 +58,7 @@ class DockerEventSource:
         self._events: StreamedResponse | None = None
         self._list: StreamedResponse | None = None
         self._look, self._list_again = Pace(_LOOK_EVERY_S), Pace(_LIST_EVERY_S)
-        # Of the pods that kubelet has Docker run, by uid.
+        # The owners of the pods that kubelet runs through Docker, by uid.
         self._owners: dict[str, str] = {}
         path = docker_socket(socket_path)
         if path is not None and path.exists():
@@ -66,7 +68,7 @@ class DockerEventSource:
                 remedy = "run as root, or put this user into the group of that file"
                 raise SourceUnavailable(self.name, f"{path} can't be opened", remedy) from None
             except OSError:
-                # Not there yet: it is looked for again.
+                # Not there yet; try again later.
                 return
 
     def read(self, tick: Tick) -> TickRows:
@@ -98,7 +100,7 @@ class DockerEventSource:
         assert self._events is not None
         lines, ended = self._events.lines()
         if ended:
-            # The daemon stopped, or it is another one by now.
+            # The daemon stopped, or was replaced by another.
             self._events.close()
             self._events = None
         return [row for line in lines if (row := self._event(line, tick)) is not None]
@@ -122,7 +124,7 @@ class DockerEventSource:
         except ValueError:
             return None
         action, actor = str(event.get("Action", "")), event.get("Actor") or {}
-        # All labels of the container are among them.
+        # These include all labels of the container.
         known = actor.get("Attributes") or {}
         self._learn_owner(known)
         if action not in _KINDS or not actor.get("ID") or is_sandbox(known):
@@ -130,7 +132,7 @@ class DockerEventSource:
         code, moment = str(known.get("exitCode")), event.get("timeNano")
         what = self._described(actor["ID"], known.get("name"), known.get("image"), known)
         row = what.event(self.name, _KINDS[action], _MESSAGES[action].format(code))
-        # Docker's clock is the wall clock.
+        # Docker uses the wall clock.
         row.time = _moment(moment, tick) if isinstance(moment, int) else tick.start
         row.value = float(code) if action == "die" and code.isdigit() else None
         return row
@@ -159,7 +161,7 @@ class DockerEventSource:
 
 @dataclass(frozen=True, slots=True)
 class _Container:
-    """What events say of a container: its id, what it is called, its image, its pod's uid and owner."""
+    """A container as events describe it: its id, name and image, and its pod's uid and owner."""
 
     id: str
     name: str | None = None
@@ -179,27 +181,27 @@ class _Container:
 
 
 def _moment(wall: int, tick: Tick) -> int:
-    """A time of the wall clock on the recording's clock; within bounds, as the wall clock may have been set since."""
+    """Convert a wall-clock time to the recording's clock; within bounds, as the wall clock may have been set since."""
     return max(tick.end - _LATEST_NS, min(tick.end - (tick.wall - wall), tick.end))
 
 
-# kubelet asks for the same list once a second (pkg/kubelet/pleg/generic.go, relist).
+# kubelet requests the same list once a second (pkg/kubelet/pleg/generic.go, relist).
 _ASK_EVERY_NS = 5 * NANOS
-# Rounds take a thousandth of a core at most.
+# Rounds take at most a thousandth of a core.
 _PAUSE_PER_COST = 1000
-# An answer that is not there after so long is not waited for.
+# How long to wait for an answer.
 _PATIENCE_NS = 10 * NANOS
-# A socket on which no runtime speaks CRI, or one that Docker is behind: when to ask it again.
+# When to retry a socket on which no runtime speaks CRI, or which Docker serves.
 _ASK_ANYWAY_NS = 600 * NANOS
-# Containers that are asked for one by one in a round.
+# How many containers are queried one by one in a round.
 _MOST_STATUSES = 32
-# What dockershim and cri-dockerd call themselves: Docker's own events have the same containers.
+# The runtime name of dockershim and cri-dockerd: Docker's own events cover the same containers.
 _DOCKER = "docker"
 
 
 class CriEventSource:
-    """The same rows for the containers of CRI runtimes. One that was started and removed between two looks at the list
-    is missed; kubelet keeps the last one that ended of each."""
+    """The same rows for the containers of CRI runtimes. A container that was started and removed between two lists is
+    missed; kubelet keeps the last ended attempt of each."""
 
     name = "cri"
 
@@ -213,7 +215,7 @@ class CriEventSource:
             except PermissionError:
                 raise SourceUnavailable(self.name, f"{path} can't be opened", "run as root") from None
             except OSError:
-                # Not there yet: it is looked for again.
+                # Not there yet; try again later.
                 continue
 
     def read(self, tick: Tick) -> TickRows:
@@ -234,12 +236,12 @@ class CriEventSource:
             return (self._given,)
         if here := NodeRoot().cri:
             return here
-        # In a container the node's own files are behind its first process, as far as we may look there.
+        # In a container, the node's own files are reached through init's root, if we may look there.
         return () if _sees_as_init(self._host) else NodeRoot(self._host.proc / "1/root").cri
 
 
 def _sees_as_init(host: Host) -> bool:
-    """Whether the first process has our root and our mounts: then there is nothing else to find behind it."""
+    """Whether init has our root and mounts: then nothing else can be found through its root."""
     try:
         same = (host.proc / "1/ns/mnt").readlink() == (host.proc / "self/ns/mnt").readlink()
         return same and (host.proc / "1/root").samefile("/")
@@ -249,7 +251,7 @@ def _sees_as_init(host: Host) -> bool:
 
 @dataclass(slots=True)
 class _Followed:
-    """A container of the last list: its state there."""
+    """A container in the last list, and its state there."""
 
     state: int
     listed: Any
@@ -257,7 +259,7 @@ class _Followed:
 
 @dataclass(slots=True)
 class _Runtime:
-    """One runtime, asked in rounds: for its version (once), its list, then what is new in it."""
+    """One runtime, polled in rounds: for its version (once), its list, then details of new entries."""
 
     path: Path
     of_api: PodOwners
@@ -273,12 +275,12 @@ class _Runtime:
     # By id; None before the first list.
     followed: dict[str, _Followed] | None = None
     pods: dict[str, Any] = field(default_factory=dict)
-    # What became of a container, until the runtime has said more of it.
+    # What happened to a container, until the runtime has returned details.
     pending: dict[str, tuple[str, ...]] = field(default_factory=dict)
     answers: dict[str, Any] = field(default_factory=dict)
 
     def read(self, tick: Tick) -> list[Events]:
-        """What happened up to a round that is over by now."""
+        """The events of a round that has finished."""
         if self.connection is None and tick.end < max(self.next_round, self.silent_until):
             return []
         began = time.thread_time_ns()
@@ -338,7 +340,7 @@ class _Runtime:
 
     def _identify(self, answer: Any, tick: Tick) -> None:
         if answer is None:
-            # It may know the messages by their older name; else it speaks no CRI.
+            # It may know the messages only by their older name, or does not speak CRI at all.
             self.package = (self.package + 1) % len(PACKAGES)
             self.silent_until = 0 if self.package else tick.end + _ASK_ANYWAY_NS
         elif answer.runtime_name == _DOCKER:
@@ -348,7 +350,7 @@ class _Runtime:
             self._ask("ListContainers")
 
     def _compare(self, listed: Any) -> None:
-        """Find what is new in a list, and ask for more of it."""
+        """Find what is new in a list, and request details."""
         before, self.followed = self.followed, {each.id: _Followed(each.state, each) for each in listed}
         if before is not None:
             for number, now in self.followed.items():
@@ -358,7 +360,7 @@ class _Runtime:
                     self.pending[number] = happened
             for number, known in before.items():
                 if number not in self.followed and known.state == RUNNING:
-                    # Removed already: when and how it ended is not known any more.
+                    # Already removed: when and how it ended can no longer be known.
                     self.pending[number], self.followed[number] = ("die",), _Followed(EXITED, known.listed)
         for number in list(self.pending)[:_MOST_STATUSES]:
             self._ask("ContainerStatus", number)
@@ -398,7 +400,8 @@ class _Runtime:
             row.value = float(code) if code is not None else None
             moment = 0 if status is None else status.started_at if action == "start" else status.finished_at
             if action == "start" and status is not None and status.finished_at:
-                # containerd takes the time of the start when it is done with it: one that ends at once ended before.
+                # containerd records the start time after the start has finished, so a container that exits at once ends
+                # before it.
                 moment = min(moment, status.finished_at)
             row.time = _moment(moment, tick) if moment else tick.start
             rows.append(row)
@@ -415,6 +418,6 @@ class _Runtime:
 
 
 def _happened(before: int | None, now: int) -> tuple[str, ...]:
-    """What became of a container from one list (None: it was not in it) to the next."""
+    """What happened to a container between two lists (None: it was not in the first)."""
     started = now in (RUNNING, EXITED) and before not in (RUNNING, EXITED)
     return (("start",) if started else ()) + (("die",) if now == EXITED and before != EXITED else ())

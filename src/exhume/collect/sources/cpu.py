@@ -1,8 +1,8 @@
-"""Every core, every second: shares of time from /proc/stat, run-queue wait from /proc/schedstat, network softirqs
-from /proc/softirqs.
+"""Every core, every second: time shares from /proc/stat, run-queue wait from /proc/schedstat, network softirqs from
+/proc/softirqs.
 
-A core that was offline at either end of the tick has no row. `user` and `nice` are without the guest time that
-the kernel counts into them (kernel/sched/cputime.c, account_guest_time), so the nine shares add up to 1000.
+A core that was offline at either end of the tick has no row. `user` and `nice` exclude the guest time that the kernel
+adds to them (kernel/sched/cputime.c, account_guest_time), so the nine shares add up to 1000.
 """
 
 import os
@@ -21,7 +21,7 @@ from exhume.procfs.stat import CPU_STATES, parse_cpu_times
 
 Counts = NDArray[np.int64]
 
-# Guest time at another priority goes into that of all guests.
+# Niced guest time is added to guest time.
 _STATES = CPU_STATES[:-1]
 _USER, _NICE, _IDLE, _IOWAIT, _GUEST, _GUEST_NICE = (
     CPU_STATES.index(state) for state in ("user", "nice", "idle", "iowait", "guest", "guest_nice")
@@ -51,7 +51,7 @@ class CpuSource:
             return NOTHING
         deltas, present = _since(before, cpus, counts)
         shares, accounted = core_shares(deltas, round(tick.seconds * self._hertz))
-        # Nothing was accounted: the core was offline, so there is nothing true to say of it.
+        # No time was accounted: the core was offline, so it gets no row.
         present &= accounted
         if not present.any():
             return NOTHING
@@ -64,7 +64,7 @@ class CpuSource:
         for column, values in (("wait_ns", waited), ("switches", switched), ("net_rx", received), ("net_tx", sent)):
             if values is not None:
                 there = values[present]
-                # A negative one is unknown.
+                # A negative count is unknown.
                 rows[column] = there if (there >= 0).all() else [n if n >= 0 else None for n in there.tolist()]
         return {"cpu": rows}
 
@@ -75,7 +75,7 @@ class CpuSource:
 
 
 def core_shares(deltas: Counts, elapsed: int) -> tuple[NDArray[np.uint16], NDArray[np.bool_]]:
-    """Shares in permille (a column for each of the states), and which cores had any time accounted.
+    """Shares in permille (a column for each state), and which cores had any time accounted.
 
     `iowait` and `idle` can go backwards, and jump when a core comes back, since they have another source while it is
     online (fs/proc/stat.c, get_idle_time and get_iowait_time): neither may turn into a share. `elapsed` is the length
@@ -98,7 +98,7 @@ def core_shares(deltas: Counts, elapsed: int) -> tuple[NDArray[np.uint16], NDArr
 
 
 def _since(before: tuple[Counts, Counts], cpus: Counts, counts: Counts) -> tuple[Counts, NDArray[np.bool_]]:
-    """What each core's counters advanced by, and which of the cores were there before."""
+    """How much each core's counters advanced, and which of the cores were present before."""
     old_cpus, old_counts = before
     if np.array_equal(old_cpus, cpus):
         return counts - old_counts, np.ones(len(cpus), np.bool_)
@@ -111,7 +111,7 @@ def _since(before: tuple[Counts, Counts], cpus: Counts, counts: Counts) -> tuple
 
 
 class SoftirqCounts:
-    """Network softirqs of each core since the last read; -1 where that can't be known."""
+    """Network softirqs of each core since the last read; -1 where unknown."""
 
     def __init__(self, host: Host) -> None:
         self._file = ProcFile(host.proc / "softirqs")
@@ -144,7 +144,7 @@ class SoftirqCounts:
 
 
 class RunQueueCounts:
-    """Nanoseconds that tasks waited on each core's run queue, and task switches, since the last read."""
+    """How long tasks waited on each core's run queue in nanoseconds, and task switches, since the last read."""
 
     def __init__(self, host: Host) -> None:
         self._file = ProcFile(host.proc / "schedstat")
@@ -166,7 +166,7 @@ class RunQueueCounts:
         switched = np.full(len(cpus), -1, np.int64)
         for index, cpu in enumerate(cpus.tolist()):
             if cpu in now and cpu in before:
-                # Negative after a core was brought back with fresh counters: then unknown.
+                # Negative after a core came back with reset counters; then unknown.
                 waited[index] = now[cpu].waited_ns - before[cpu].waited_ns
                 switched[index] = now[cpu].slices - before[cpu].slices
         return waited, switched

@@ -1,8 +1,8 @@
 """Interrupts by core from /proc/interrupts, and the network queues that they belong to.
 
-The file is read every second where that is cheap; else only network queues are, and the rest in turns. Drivers put the
-queue into the interrupt's name, each in its way; the interface is that of the device that owns the interrupt (sysfs
-lists them), since an interface may have been renamed after its interrupts were named.
+The file is read every second if that is cheap; otherwise only network queues are, and the rest in turns. Drivers put
+the queue number into the interrupt's name, each in its own way; the interface is that of the device that owns the
+interrupt (sysfs lists them), since an interface may have been renamed after its interrupts were named.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from exhume.procfs.interrupts import parse_header, parse_label, parse_row
 
 _PCI = r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]"
 
-# Names that hold a queue number whatever the interface is called.
+# Names that contain a queue number whatever the interface is called.
 _QUEUE_NAMES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -48,7 +48,7 @@ class NicQueue:
 
 
 class NicQueues:
-    """Looks up interrupts. `refresh` takes in interfaces that came, went or were renamed."""
+    """Finds the queue of an interrupt. `refresh` picks up interfaces that were added, removed or renamed."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -67,19 +67,19 @@ class NicQueues:
                 continue
             address = device.resolve()
             self._by_address.setdefault(address.name, interface)
-            # A virtio device has its interrupts on the PCI device above it.
+            # The interrupts of a virtio device belong to the PCI device above it.
             for owner in (address, address.parent) if address.name.startswith("virtio") else (address,):
                 with contextlib.suppress(OSError):
                     for irq in (owner / "msi_irqs").iterdir():
                         self._by_irq.setdefault(irq.name, interface)
 
     def find(self, irq: str, text: str) -> NicQueue | None:
-        """The queue of an interrupt; None for one that is not a network queue's, or that can't be identified."""
+        """The queue of an interrupt; None when it is not a network queue's, or cannot be identified."""
         for pattern in _QUEUE_NAMES:
             if match := pattern.match(text):
                 groups = match.groupdict()
                 device = self._by_irq.get(irq) or self._by_address.get(groups.get("address") or "")
-                # By its name or its device's address, with or without the driver's name before it.
+                # By interface name or device address, with or without the driver's name before it.
                 owner = groups.get("owner") or ""
                 for name in (owner, owner.partition("-")[2]) if not device else ():
                     device = device or (name if name in self._interfaces else self._by_address.get(name))
@@ -113,7 +113,7 @@ class _Line:
 
 
 class InterruptSource:
-    """Rows of the interrupts table, where a count moved. A row begins where the interrupt was last read."""
+    """Rows of the interrupts table for counts that changed. A row begins where the interrupt was last read."""
 
     name = "interrupts"
 
@@ -140,7 +140,7 @@ class InterruptSource:
         if self._turn.due(tick.end) or self._cheap:
             began, first = time.thread_time_ns(), not self._lines
             self._read_all(tick, rows)
-            # The first time has every line to look at, so its cost says nothing.
+            # The first read has to parse every line, so its cost is not representative.
             self._cheap = first or time.thread_time_ns() - began < _CHEAP_NS
             self._turn.done(tick.end)
         else:
@@ -160,7 +160,7 @@ class InterruptSource:
             return
         header, *texts = content.split(b"\n")
         if header != self._header:
-            # Cores came or went: the columns are others, so every count starts afresh.
+            # Cores went online or offline: the columns changed, so every count starts from scratch.
             self._header, self._cpus = header, parse_header(header)
             for line in self._lines.values():
                 line.text, line.counts = b"", None
@@ -185,7 +185,7 @@ class InterruptSource:
         if row is None:
             return
         if row.name != line.name:
-            # The number was given to another device.
+            # The number was reassigned to another device.
             line.name, line.counts = row.name, None
             self._identify(label, line)
         rows += self._moved(label, line, row.counts, tick)
@@ -203,7 +203,7 @@ class InterruptSource:
         ]
 
     def _read_queues(self, tick: Tick, rows: list[Row]) -> None:
-        """The network queues alone, from /sys/kernel/irq/N/per_cpu_count: a number for each possible core
+        """Read only the network queues, from /sys/kernel/irq/N/per_cpu_count: a number for each possible core
         (kernel/irq/irqdesc.c, per_cpu_count_show)."""
         queues = [(label, line) for label, line in self._lines.items() if line.nic]
         for label, line in queues[:_QUEUES_EACH_SECOND]:

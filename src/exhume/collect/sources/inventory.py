@@ -1,8 +1,8 @@
-"""The inventory of the node: at the start, when it changed, and all of it once an hour.
+"""The inventory of the node: at the start, after changes, and in full once an hour.
 
-Sections are read by a child process, since systemd or a container runtime may take long to answer; a tick only starts
-it, and takes what it wrote when it has ended. Whether the inputs of a section changed is looked at every five minutes,
-one section a tick. After the first reading all of this together stays below a share of a core, by waiting.
+A child process reads the sections, since systemd or a container runtime may take long to answer; a tick only starts it,
+and takes its output after it has exited. Every five minutes the inputs of all sections are checked for changes, one
+section per tick. After the first reading all of this together stays below a share of a core, by waiting.
 """
 
 import contextlib
@@ -27,26 +27,26 @@ from exhume.model.tables import Losses
 from exhume.procfs.host import Host
 from exhume.procfs.mountinfo import read_mounts
 
-# Recordings of some seconds, as a checkup makes, do without.
+# Recordings of a few seconds, as a checkup makes, do without.
 FIRST_AFTER_S = 10
 _LOOK_EVERY_S = 300
 # Recorded again, so that the newest part of a recording has all of it.
 _AGAIN_NS = 3600 * NANOS
-# Units and containers have states that no file shows: they are read again that often at least.
+# Units and containers have states that no file shows, so they are read at least this often.
 _STATES = ("units", "boot", "containers")
-# On a node that has no time to spare it may take minutes.
+# On a node without spare CPU time it may take minutes.
 _LONGEST_NS = 1800 * NANOS
-# Of a core, for looks and children after the first one; some of it may be spent at once.
+# As a fraction of a core, for checks and children after the first one; some of it may be spent at once.
 SHARE, _AT_ONCE_S = 0.0002, 1.0
 _MOST_LINE, _MOST_OUTPUT = 1 << 20, 64 << 20
-# Sections of so many bytes are recorded in one tick, more of them in the next ones: their rows are in memory several
+# How many bytes of sections are recorded in one tick; the rest follows in the next ticks. Rows are in memory several
 # times until they are written.
 _BYTES_A_TICK = 512 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A section as it was last recorded. Its content is `size` bytes of JSON, kept as the child compressed it."""
+    """A section as last recorded. Its content is `size` bytes of JSON, kept as the child compressed it."""
 
     digest: str
     missing: str
@@ -55,7 +55,7 @@ class _Known:
 
 
 class InventorySource:
-    """Rows of the inventory table, a few each hour."""
+    """Rows of the inventory table, a few per hour."""
 
     name = "inventory"
 
@@ -73,7 +73,7 @@ class InventorySource:
         self._hours = 0
         self._reading: tuple[str, ...] = ()
         self._changed: set[str] = set()
-        # Sections to record, the next one first.
+        # Sections to record, in order.
         self._due: list[str] = []
         self._spent_s = 0.0
         self._losses: list[Losses] = []
@@ -101,10 +101,10 @@ class InventorySource:
             self._due = list(self._known)
             return self._rows(tick)
         self._look(second % _LOOK_EVERY_S)
-        # Only at the end of a round, so that what changed together is read together.
+        # Only at the end of a round, so that inputs that changed together are read together.
         if self._changed and second % _LOOK_EVERY_S == len(READ_SECTIONS) and self._may_spend(second):
             changed, self._changed = self._changed, set()
-            # How the boot went is seen from the units.
+            # The boot section is derived from the units.
             if changed & set(_STATES[:2]):
                 changed.update(_STATES[:2])
             self._start(tick, [name for name in READ_SECTIONS if name in changed])
@@ -122,7 +122,7 @@ class InventorySource:
             os.close(self._output)
 
     def _look(self, place: int) -> None:
-        """Whether the inputs of one section changed."""
+        """Check whether the inputs of one section changed."""
         if place >= len(READ_SECTIONS):
             return
         began = time.thread_time()
@@ -138,7 +138,7 @@ class InventorySource:
 
     def _start(self, tick: Tick, names: Sequence[str]) -> None:
         self._reading = tuple(names)
-        # A file in memory: a pipe would have to be emptied while the child runs.
+        # A memfd: a pipe would have to be drained while the child runs.
         self._output = os.memfd_create("exhume-inventory", os.MFD_CLOEXEC)
         command = isolated_python("exhume.collect.inventory.child", str(os.getpid()), self._root.path, *names)
         try:
@@ -160,7 +160,7 @@ class InventorySource:
         self._deadline = tick.end + _LONGEST_NS
 
     def _take(self, tick: Tick) -> None:
-        """Take in what the child wrote, when it has ended."""
+        """Take the child's output after it has exited."""
         assert self._process is not None
         if tick.end >= self._deadline:
             self._process.kill()
@@ -182,8 +182,8 @@ class InventorySource:
         self._spent_s += time.thread_time() - began
 
     def _learn(self, file: BinaryIO) -> str | None:
-        """Take in one section; its name where it is another than before, empty where not. None at the end, also where
-        the child's end was in the middle of it."""
+        """Parse one section; its name if it changed, empty if not. None at the end, also when the output ends in the
+        middle of a section."""
         parts = file.readline(_MOST_LINE).decode("utf-8", "replace").rstrip("\n").split("\t")
         if len(parts) != 5 or parts[0] not in READ_SECTIONS or not all(each.isdecimal() for each in parts[3:]):
             return None
@@ -199,7 +199,7 @@ class InventorySource:
         return name
 
     def _rows(self, tick: Tick) -> TickRows:
-        """The next sections, as many as a tick may have."""
+        """The next sections, as many as a tick may record."""
         rows: list[tuple[int, str, str | None, str | None]] = []
         size = 0
         while self._due and (not rows or size + self._known[self._due[0]].size <= _BYTES_A_TICK):
@@ -218,11 +218,11 @@ def _unpacked(section: _Known) -> str:
 
 
 def node_root(host: Host) -> NodeRoot:
-    """The root of the node that the first process sees: our own, or from a pod with the node's processes, the node's.
-    Raises SourceUnavailable where ours is another one, and its is closed to us."""
+    """The root of the node as init sees it: our own, or in a pod with the node's processes, the node's. Raises
+    SourceUnavailable when ours is a different root and init's is inaccessible."""
     if host != Host():
         return NodeRoot(host.proc.parent)
-    # Mount tables are open to all; following the link takes CAP_SYS_PTRACE (fs/proc/base.c, proc_pid_get_link).
+    # Any process may read mount tables; following the link takes CAP_SYS_PTRACE (fs/proc/base.c, proc_pid_get_link).
     theirs, ours = (_root_mount(host.proc / name / "mountinfo") for name in ("1", "self"))
     if theirs in (None, ours):
         return NodeRoot()
@@ -236,6 +236,6 @@ def node_root(host: Host) -> NodeRoot:
 
 
 def _root_mount(table: Path) -> tuple[tuple[int, int], str] | None:
-    """The file system at / in a mount table, and the part of it that is shown."""
+    """The filesystem at / in a mount table, and the part of it that is mounted."""
     mounts = [mount for mount in read_mounts(table) if mount.point == "/"]
     return (mounts[-1].device, mounts[-1].root) if mounts else None

@@ -1,8 +1,8 @@
-"""What other programs report about jobs and deployments, from datagrams on a unix socket of the recorder's own, or
-handed over by the server of the metrics.
+"""Events of other programs about jobs and deployments, from datagrams on a Unix socket of the recorder, or passed on by
+the metrics server.
 
-The group that may read recordings may also send. A sender waits for nothing, and neither does the recorder: what is
-there is taken in once a tick, up to a bound; beyond it the kernel's queue is full and senders are refused.
+The group that may read recordings may also send. Neither the sender nor the recorder ever waits: the recorder reads
+what is queued once a tick, up to a limit; beyond that the kernel's queue is full and sends fail.
 """
 
 import os
@@ -24,13 +24,14 @@ from exhume.procfs.host import Host
 
 NAME = "job-events"
 MOST_PER_TICK = 64
-# An event may be reported late: a scheduler is asked now and then. One of the future has a wrong clock.
+# An event may be reported late, since a scheduler is polled only now and then. An event from the future has a wrong
+# clock.
 OLDEST_NS, FUTURE_NS = 24 * 3600 * NANOS, 5 * NANOS
 _PRIVATE_SOCKET, _GROUP_SOCKET, _GROUP_DIRECTORY = 0o600, 0o660, 0o750
 
 
 class JobSocket(NamedTuple):
-    """Where events are taken, and the group whose members may send them; None for root alone."""
+    """The path of the socket, and the group whose members may send; None for root only."""
 
     path: Path
     group: int | None = None
@@ -42,7 +43,7 @@ class JobEventSource:
     name = NAME
 
     def __init__(self, _host: Host, listen: JobSocket, *, keep_secrets: bool = False) -> None:
-        """Raises SourceUnavailable where the socket can't be made, or belongs to another recorder."""
+        """Raises SourceUnavailable when the socket cannot be created, or belongs to another recorder."""
         path = self._path = listen.path
         self._keep_secrets = keep_secrets
         self._malformed = self._ticked = 0
@@ -74,7 +75,7 @@ class JobEventSource:
                 raise SourceUnavailable(
                     NAME, f"another recorder listens at {self._path}", "name another socket with --events-socket"
                 )
-            # Of a recorder that was killed.
+            # Left over from a recorder that was killed.
             self._path.unlink()
         before = os.umask(0o177)
         try:
@@ -93,7 +94,7 @@ class JobEventSource:
             except BlockingIOError:
                 break
             try:
-                # A longer one was cut.
+                # A longer datagram was truncated.
                 if len(datagram) > MAX_BYTES:
                     raise BadEvent("too long")
                 found.append(_row(JobEvent.decode(datagram), tick, keep_secrets=self._keep_secrets))
@@ -117,14 +118,14 @@ class JobEventSource:
 
 
 class EventInbox:
-    """Events that another thread hands over. It waits for nothing: a full inbox refuses."""
+    """Events that another thread passes on. It never waits: a full inbox refuses."""
 
     def __init__(self, most: int = 2 * MOST_PER_TICK) -> None:
         self._events: deque[JobEvent] = deque()
         self._most = most
 
     def put(self, event: JobEvent) -> bool:
-        """Whether there was room."""
+        """Add an event; False when the inbox is full."""
         if len(self._events) >= self._most:
             return False
         self._events.append(event)
@@ -135,7 +136,7 @@ class EventInbox:
 
 
 class InboxEventSource:
-    """The same rows, of the events in an inbox. Their time was checked when they came."""
+    """The same rows, from the events in an inbox. Their time was checked when they arrived."""
 
     name = "job-events-http"
 
@@ -145,17 +146,17 @@ class InboxEventSource:
     def read(self, tick: Tick) -> TickRows:
         found = []
         for event in self._inbox.take(MOST_PER_TICK):
-            # Between check and tick the wall clock may have been set.
+            # The wall clock may have been set between check and tick.
             with suppress(BadEvent):
                 found.append(_row(event, tick, keep_secrets=self._keep_secrets))
         return event_rows(found) if found else NOTHING
 
     def close(self) -> None:
-        """Nothing is open."""
+        """No resources to release."""
 
 
 def check_time(event: JobEvent, now: int) -> int:
-    """The wall time of an event. Raises BadEvent for one that is not of the last day."""
+    """The wall-clock time of an event. Raises BadEvent when it is not within the last day."""
     at = now if event.at is None else event.at
     if not now - OLDEST_NS <= at <= now + FUTURE_NS:
         raise BadEvent("its time is not of the last day")
@@ -164,7 +165,7 @@ def check_time(event: JobEvent, now: int) -> int:
 
 def _row(event: JobEvent, tick: Tick, *, keep_secrets: bool) -> Events:
     at = check_time(event, tick.wall)
-    # The recording's clock begins with the boot.
+    # The recording's clock begins at boot.
     moment = max(0, tick.end - max(0, tick.wall - at))
     text = event.line(keep_secrets=keep_secrets)
     job, member = (name if keep_secrets or name is None else redact_line(name) for name in (event.job, event.member))

@@ -1,7 +1,7 @@
-"""The kernel log: its lines as events, brought from the log's own clock to CLOCK_MONOTONIC.
+"""The kernel log: its lines as events, with the log's timestamps converted to CLOCK_MONOTONIC.
 
-/dev/kmsg is read where it can be opened. In a container the device cgroup refuses it, however many capabilities there
-are; syslog(2) needs CAP_SYSLOG alone, and is polled there.
+/dev/kmsg is read if it can be opened. In a container the device cgroup refuses it, whatever the capabilities; syslog(2)
+needs only CAP_SYSLOG, and is polled there.
 """
 
 import contextlib
@@ -38,18 +38,18 @@ from exhume.procfs.host import Host
 from exhume.procfs.kmsg import LogRecord, parse_record, parse_syslog
 
 _LARGEST_RECORD = 8192
-# The two clocks drift apart slowly.
+# How often to measure the offset: the two clocks drift apart slowly.
 CLOCK_TICKS = 60
-# One measurement may go wrong: a virtual core may be taken away between the two stamps.
+# One measurement may be wrong: the hypervisor may preempt a virtual core between the two timestamps.
 _MEASUREMENTS = 3
-# In one tick: enough to catch up with any real burst, few enough that a flood can't take the recorder over. What is
-# beyond it stays in the kernel's buffer for the next tick.
+# Per tick: enough to catch up with any real burst, few enough that a flood cannot monopolise the recorder. The rest
+# stays in the kernel's buffer for the next tick.
 _RECORDS_PER_TICK = 20_000
-# When recording begins: more than the largest log of a boot holds.
+# When recording begins: more than the largest log of a boot has.
 _RECORDS_OF_BACKLOG = 1_000_000
-# Of lines that are not recognised, and of those that are.
+# For unrecognised and for recognised lines.
 _ROWS_PER_TICK = {False: 1000, True: 2000}
-# Halves of one wrapped line are printed in one go.
+# The halves of a wrapped line are printed almost at once.
 _SAME_LINE_US = 50_000
 
 _STAMPED = SampleType.TID | SampleType.TIME | SampleType.CPU
@@ -59,8 +59,8 @@ _EVENT_COLUMNS = tuple(column.name for column in columns_of("events"))
 
 @dataclass(frozen=True, slots=True)
 class LogPosition:
-    """How far the log has been recorded, in a boot: the last record's number (None where it was read by syslog(2),
-    which has none) and stamp."""
+    """How far the log of a boot has been recorded: the last record's sequence number (None if it was read by syslog(2),
+    which has none) and timestamp."""
 
     boot_id: str
     sequence: int | None
@@ -69,19 +69,19 @@ class LogPosition:
 
 @dataclass(slots=True)
 class LogLine:
-    """The line before, should it turn out to go on in the next record."""
+    """The previous line, in case the next record continues it."""
 
     record: LogRecord
     row: dict[str, Any] | None
     known: bool
 
 
-# Kind, count and text of something that was lost.
+# Kind, count and text of a loss.
 Loss = tuple[str, int, str]
 
 
 class LogReader(Protocol):
-    """Where records come from: everything since the last call, oldest first."""
+    """A reader of log records: everything since the last call, oldest first."""
 
     def records(self, limit: int) -> Iterator[LogRecord | Loss]: ...
 
@@ -89,7 +89,7 @@ class LogReader(Protocol):
 
 
 class KmsgReader:
-    """Records of /dev/kmsg. Raises OSError where it can't be opened."""
+    """Records of /dev/kmsg. Raises OSError when it cannot be opened."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -102,7 +102,8 @@ class KmsgReader:
                 return
             except OSError as error:
                 if error.errno == errno.EPIPE:
-                    # Records were overwritten (kernel/printk/printk.c, devkmsg_read): the next number says how many.
+                    # Records were overwritten (kernel/printk/printk.c, devkmsg_read): the next sequence number shows
+                    # how many.
                     continue
                 yield "read-error", 1, f"/dev/kmsg: {error.strerror}"
                 return
@@ -117,22 +118,22 @@ class KmsgReader:
             self._fd = -1
 
 
-# What syslog(2) does: an action with a buffer; -1 with errno set where it fails.
+# The signature of syslog(2): an action with a buffer; returns -1 with errno set on failure.
 Klogctl = Callable[[int, "ctypes.Array[ctypes.c_char] | None", int], int]
 _SYSLOG_READ_ALL, _SYSLOG_SIZE_BUFFER = 3, 10
 # Most ticks have few lines.
 _SYSLOG_TAIL = 16 << 10
-# Whatever is read, the kernel walks its whole buffer twice (find_first_fitting_seq): 1.2 ms for 128 KiB on 6.18. Calls
-# that take longer than this share of a second are made less often.
+# However little is read, the kernel walks its whole buffer twice (find_first_fitting_seq): 1.2 ms for 128 KiB on 6.18.
+# Calls that take longer than this share of a second are made less often.
 _SYSLOG_SHARE = 0.002
-# The end of what was read, by which it is found again: some lines with their stamps.
+# The end of the text read so far, used to find the position again: some lines with their timestamps.
 _SYSLOG_ANCHOR = 512
-# A read of the whole log that is much shorter than its buffer: the log was cleared, and nothing overwritten.
+# If a read of the whole log is much shorter than its buffer, the log was cleared and nothing was overwritten.
 _SYSLOG_FULL = 0.5
 
 
 def klogctl(action: int, buffer: "ctypes.Array[ctypes.c_char] | None", size: int) -> int:
-    """syslog(2) of this machine."""
+    """Call syslog(2) of this machine."""
     called: int = _LIBC.klogctl(action, buffer, size)
     return called
 
@@ -141,11 +142,12 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class SyslogReader:
-    """Records by syslog(2), SYSLOG_ACTION_READ_ALL: always the newest that fit into a buffer (kernel/printk/printk.c,
-    syslog_print_all), so that what was read before is recognised by its end and left out.
+    """Records from syslog(2), SYSLOG_ACTION_READ_ALL. It always returns the newest records that fit into a buffer
+    (kernel/printk/printk.c, syslog_print_all), so text that was already read is recognised by its end and left out.
 
-    Numbers of records are not in it, nor which lines go on; lines that were overwritten between two reads are noticed,
-    and can't be counted. Raises OSError where the call is refused, ValueError where the kernel puts no stamps on lines.
+    It has no sequence numbers and does not mark continued lines. Lines that were overwritten between two reads are
+    noticed, but cannot be counted. Raises OSError when the call is refused, ValueError when the kernel does not
+    timestamp lines.
     """
 
     def __init__(self, call: Klogctl, after_us: int | None = None) -> None:
@@ -177,10 +179,10 @@ class SyslogReader:
             yield record
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """No resources to release."""
 
     def _fresh(self) -> tuple[bytes, bool]:
-        """The text that is new since the last call, and whether some before it was missed."""
+        """The text that is new since the last call, and whether earlier text was missed."""
         size = _SYSLOG_TAIL if self._anchor else self._whole
         while True:
             text = self._newest(size)
@@ -189,7 +191,8 @@ class SyslogReader:
                 fresh, gap = text[at + len(self._anchor) :], False
                 break
             if size >= self._whole:
-                # By their stamps: those of another core may be a moment behind, so some may be missed or repeated.
+                # Compare timestamps. Those of another core may be slightly behind, so some lines may be missed or
+                # repeated.
                 fresh = _behind(text, self._last_us) if self._last_us is not None else text
                 gap = bool(self._anchor) and fresh == text and len(text) >= _SYSLOG_FULL * self._whole
                 break
@@ -212,7 +215,7 @@ class SyslogReader:
 
 
 def _behind(text: bytes, stamp_us: int) -> bytes:
-    """The lines of a log behind the last one that is not newer than a stamp."""
+    """The lines of a log after the last one that is not newer than a timestamp."""
     at = end = 0
     for line in text.splitlines(keepends=True):
         end += len(line)
@@ -223,11 +226,11 @@ def _behind(text: bytes, stamp_us: int) -> bytes:
 
 
 class KernelLogSource:
-    """Rows of the events table; what was overwritten or left out is lost.
+    """Rows of the events table; overwritten or omitted lines are reported as lost.
 
     `after` is where an earlier recorder stopped. Without it (or after a reboot) the lines that are already in the log
-    are searched for signatures only, and everything from now on is recorded. Without a `clock`, the log's clock is
-    taken for CLOCK_MONOTONIC. `syslog` is what to call where /dev/kmsg can't be opened.
+    are only searched for signatures, and everything from now on is recorded. Without a `clock`, the log's clock is
+    assumed to be CLOCK_MONOTONIC. `syslog` is called when /dev/kmsg cannot be opened.
     """
 
     name = KERNEL_LOG
@@ -263,7 +266,7 @@ class KernelLogSource:
             clock.measure()
 
     def _open_syslog(self, path: Path, refused: OSError, syslog: Klogctl | None) -> LogReader:
-        """The other way to the log; raises SourceUnavailable where there is none either."""
+        """Fall back to syslog(2); raises SourceUnavailable when it is not available either."""
         reason, remedy = f"{path} can't be opened ({refused.strerror})", _REMEDIES.get(refused.errno or 0, _NO_DEVICE)
         if syslog is None:
             raise SourceUnavailable(self.name, reason, remedy) from refused
@@ -282,16 +285,16 @@ class KernelLogSource:
 
     @property
     def position(self) -> LogPosition | None:
-        """Where a later recorder should go on; None until a line was seen."""
+        """Where a later recorder should continue; None until a line was seen."""
         return self._last
 
     def read(self, tick: Tick) -> TickRows:
         self._drain(_RECORDS_PER_TICK, only_known=False)
         if tick.nanos <= 0:
-            # The tick that only sets counters: what the log says before the first real one belongs to that.
+            # The first tick only sets the base of counters; log lines before the first real tick belong to that tick.
             return NOTHING
         if self._before is not None:
-            # Its row leaves with this tick: a second half that comes later gets a row of its own.
+            # Its row is written with this tick; if the second half comes later, it gets a row of its own.
             self._before.row = None
         if self._clock is not None and tick.index % CLOCK_TICKS == 0:
             self._clock.measure()
@@ -324,7 +327,7 @@ class KernelLogSource:
         last = self._last
         if last is not None and record.sequence is not None:
             if last.sequence is None:
-                # An earlier recorder had no numbers.
+                # An earlier recorder had no sequence numbers.
                 if record.stamp_us <= last.stamp_us:
                     return
             elif record.sequence <= last.sequence:
@@ -370,15 +373,15 @@ def describe_line(text: str, known: Recognised | None, *, error: bool = False) -
 
 
 def join_halves(before: LogLine, record: LogRecord, known: Recognised | None) -> tuple[str, Recognised | None] | None:
-    """The whole line, when this record is the rest of the one before."""
+    """The whole line, if this record is the rest of the previous one."""
     if record.continues:
         text = before.record.text + record.text
         return text, recognise(text)
-    # Two lines are halves of one only if neither says anything alone and together they do.
+    # Two lines are halves of one only if neither is recognised alone and both together are.
     if before.known or known is not None or record.stamp_us - before.record.stamp_us > _SAME_LINE_US:
         return None
     first, second = before.record.text, record.text
-    # One look for a literal in either half, or where they meet with or without a blank.
+    # One search for a literal in either half, or where they meet with or without a blank.
     if not hints(f"{first} {second}\n{first[-LONGEST_LITERAL:]}{second[:LONGEST_LITERAL]}"):
         return None
     wholes = ((text, recognise(text)) for text in (f"{first} {second}", first + second))
@@ -386,10 +389,11 @@ def join_halves(before: LogLine, record: LogRecord, known: Recognised | None) ->
 
 
 def monotonic_of(stamp_us: int, now: int, offset: int) -> int:
-    """A log stamp brought to CLOCK_MONOTONIC.
+    """A log timestamp converted to CLOCK_MONOTONIC.
 
-    The two clocks start together and drift apart at a steady rate, so a line from the first hour of the boot takes
-    only its share of today's offset. `now` is monotonic nanoseconds, and `offset` is how far the log's clock is ahead.
+    The two clocks start together and drift apart at a steady rate, so a line from the first hour of the boot gets only
+    a proportionate part of today's offset. `now` is monotonic nanoseconds, and `offset` is how far the log's clock is
+    ahead.
     """
     stamp = stamp_us * 1000
     log_now = now + offset
@@ -401,8 +405,8 @@ def monotonic_of(stamp_us: int, now: int, offset: int) -> int:
 class KernelLogClock:
     """Measures how far the log's clock (local_clock) is ahead of CLOCK_MONOTONIC.
 
-    Two events that differ in their clock alone record the same renamings of a thread: the difference of their stamps is
-    the offset.
+    Two events that differ only in their clock record the same renames of a thread; the difference of their timestamps
+    is the offset.
     """
 
     def __init__(self, comm: Path = Path("/proc/thread-self/comm")) -> None:
@@ -411,20 +415,20 @@ class KernelLogClock:
         self.measured = False
 
     def offset_ns(self) -> int:
-        """Kernel-log time minus CLOCK_MONOTONIC, as last measured (0 if it never could be)."""
+        """Kernel-log time minus CLOCK_MONOTONIC, as last measured (0 if it could never be measured)."""
         return self._offset
 
     def measure(self) -> bool:
-        """Measure now. False where the kernel doesn't allow even a thread to watch itself.
+        """Measure now. False when the kernel does not allow even a thread to watch itself.
 
-        The first event that follows a thread makes the kernel wait for an RCU grace period (kernel/events/core.c,
-        account_event: synchronize_rcu), which took seconds under thousands of forks a second. An event of a core
-        doesn't, so that is tried first.
+        The first per-thread event makes the kernel wait for an RCU grace period (kernel/events/core.c, account_event:
+        synchronize_rcu), which took seconds under thousands of forks a second. A per-CPU event does not, so that is
+        tried first.
         """
         return self._measure_on_a_core() or self._measure(pid=0, cpu=-1)
 
     def _measure_on_a_core(self) -> bool:
-        # Stay where the thread runs: another core may be the starved one.
+        # Stay on the current core: another core may be the starved one.
         allowed, core = os.sched_getaffinity(0), current_core()
         try:
             os.sched_setaffinity(0, {core})
@@ -433,7 +437,7 @@ class KernelLogClock:
         try:
             return self._measure(pid=-1, cpu=core)
         finally:
-            # The cores may have changed meanwhile; then the kernel has seen to it.
+            # The available cores may have changed; then the kernel has already corrected the affinity.
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(0, allowed)
 
@@ -461,13 +465,13 @@ class KernelLogClock:
 
 
 def _stamps(data: bytes, thread: int) -> list[int]:
-    """When a thread was renamed; others on its core may have been meanwhile."""
+    """The timestamps of a thread's renames; others on its core may have been renamed too."""
     records = walk(data)
     at = records.of(RecordType.COMM)
     return [int(time) for time in records.times(at[records.high(at) == thread])]
 
 
 def _offset(monotonic: list[int], log: list[int]) -> int | None:
-    """The usual difference. A ring that is full has the first of them."""
+    """The median difference. A full ring contains the first renames."""
     found = sorted(after - before for before, after in zip(monotonic, log, strict=False))
     return found[(len(found) - 1) // 2] if found else None

@@ -1,6 +1,6 @@
-"""What the kernel says when a core is starved: the one table of log lines that the recorder recognises.
+"""Kernel log messages about a starved core: the one table of log lines that the recorder recognises.
 
-To add a line: one entry with a literal part that every such line has (it is what most lines are turned away by) and a
+To add a line: one entry with a literal that every such line contains (most other lines are rejected by it) and a
 pattern. Named groups become columns of the events table: device, queue, cpu, pid, comm, value; ms, us and ns are a
 value in seconds.
 """
@@ -26,14 +26,14 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """What a line says."""
+    """The content of a recognised line."""
 
     kind: str
     severity: str
     fields: dict[str, str | int | float]
 
 
-# (kind, severity, literals...): pattern. Without a pattern: a driver's line that has the literal behind the device.
+# (kind, severity, literals...): pattern. Without a pattern: a driver's line with the literal after the device.
 _STARVATION: dict[tuple[str, ...], str] = {
     # --- ENA: a queue whose softirq did not run -------------------------------------------------------------------
     ("nic-tx-paused", "critical", "is paused for too long"): (
@@ -145,7 +145,7 @@ SIGNATURES = tuple(
 STARVATION_KINDS = frozenset(kind for kind, *_ in _STARVATION)
 
 _BY_LITERAL = tuple((literal, signature) for signature in SIGNATURES for literal in signature.literals)
-# The longest literal: a wrapped line's halves have to be looked at this far from where they meet.
+# The longest literal: how much of each half of a wrapped line, around the wrap, has to be searched.
 LONGEST_LITERAL = max(len(literal) for literal, _ in _BY_LITERAL)
 _LITERALS = tuple(literal for literal, _ in _BY_LITERAL)
 _SECONDS = {"value": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -153,7 +153,7 @@ _LARGEST = {"queue": 0xFFFF, "cpu": 0xFFFF, "pid": 0x7FFFFFFF}
 
 
 def hints(text: str) -> bool:
-    """Whether a text has the literal part of any signature, however the rest of it reads."""
+    """Whether a text contains the literal of any signature, however the rest of it reads."""
     for literal in _LITERALS:  # noqa: SIM110 - any() over a generator takes three times as long
         if literal in text:
             return True
@@ -161,7 +161,7 @@ def hints(text: str) -> bool:
 
 
 def recognise(text: str) -> Recognised | None:
-    """What a kernel-log line says, or None for one that is in no signature."""
+    """Parse a kernel-log line; None when no signature matches it."""
     for literal, signature in _BY_LITERAL:
         if literal in text:
             match = signature.pattern.search(text)
@@ -175,7 +175,7 @@ def _fields(groups: dict[str, str | None]) -> dict[str, str | int | float]:
     for group, text in groups.items():
         if text is None:
             continue
-        # Two places in one pattern for the same column: `us` and `us_2`.
+        # A column may have two groups in one pattern: `us` and `us_2`.
         name = group.removesuffix("_2")
         if name in _SECONDS:
             fields["value"] = int(text) * _SECONDS[name]

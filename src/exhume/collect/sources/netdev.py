@@ -1,5 +1,5 @@
-"""Transmit timeouts of network queues, counted by the kernel (net/sched/sch_generic.c, dev_watchdog): the log line
-comes once a boot on kernels that have it in WARN_ONCE, the counter moves every time."""
+"""Transmit timeouts of network queues, counted by the kernel (net/sched/sch_generic.c, dev_watchdog). On kernels that
+log them with WARN_ONCE the line appears once per boot; the counter moves every time."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +10,14 @@ from exhume.model.errors import SourceUnavailable
 from exhume.model.tables import NIC_TX_TIMEOUT, Events
 from exhume.procfs.host import Host, ProcFile, subdirectories
 
-# Queues read in one tick; a timeout takes at least five seconds (dev->watchdog_timeo) on most drivers, so taking turns
-# loses nothing.
+# Queues read per tick. A timeout takes at least five seconds (dev->watchdog_timeo) on most drivers, so reading the
+# queues in turns loses nothing.
 _QUEUES_PER_TICK = 64
 
 
 def transmit_queues(devices: Path) -> Iterator[tuple[str, int, Path]]:
-    """Device, number and file of timeouts of every transmit queue below /sys/class/net. Virtual devices (one for each
-    container) have no watchdog to trip, and are left out."""
+    """Device, number and timeout file of every transmit queue below /sys/class/net. Virtual devices (one per container)
+    have no watchdog and are left out."""
     for device in subdirectories(devices):
         if (devices / device / "device").exists():
             for name in subdirectories(devices / device / "queues"):
@@ -38,7 +38,7 @@ class _Queue:
 
 
 class NetdevSource:
-    """Rows of the events table (kind nic-tx-timeout), for queues of devices that have hardware behind them."""
+    """Rows of the events table (kind nic-tx-timeout), for queues of devices backed by hardware."""
 
     name = "netdev"
 

@@ -1,5 +1,5 @@
-"""The node as a whole, every second: pressure, memory, faults and reclaim, forks and switches, and kernel objects that
-have to be counted to be noticed (dentries, conntrack entries, mounts, network namespaces)."""
+"""The node as a whole, every second: pressure, memory, faults and reclaim, forks and switches, and kernel objects whose
+growth shows only in their counts (dentries, conntrack entries, mounts, network namespaces)."""
 
 from exhume.collect.source import Pace, StatFile, TickRows
 from exhume.model.clock import MILLIS, Tick
@@ -19,7 +19,7 @@ _ZONES = ("dma", "dma32", "normal", "high", "movable", "device")
 
 
 def _by_zone(name: str) -> tuple[str, ...]:
-    """A counter that some kernels keep as one and others for each memory zone."""
+    """The names of a counter that some kernels keep as one and others per memory zone."""
     return (name, *(f"{name}_{zone}" for zone in _ZONES))
 
 
@@ -54,12 +54,12 @@ _MEMINFO = {
     "swap_free": ("SwapFree:",),
 }
 
-# By the names that /proc/stat has.
+# By their names in /proc/stat.
 _STAT_TOTALS = {"interrupts": "intr", "switches": "ctxt", "forks": "processes"}
 _STAT_GAUGES = {"running": "procs_running", "blocked": "procs_blocked"}
 
 
-# What is read of the kernel's files besides /proc/stat.
+# Files read besides /proc/stat.
 _CONNTRACK = "sys/net/netfilter/nf_conntrack_"
 _SINGLE_FILES = (
     *("meminfo", "loadavg", "sys/fs/dentry-state", "sys/fs/inode-state"),
@@ -77,7 +77,7 @@ class NodeSource:
         self._stat.require(self.name)
         self._files = {"vmstat": ProcFile(host.proc / "vmstat")}
         self._files |= {path: ProcFile(host.proc / path, single=True) for path in _SINGLE_FILES}
-        # Init's view where it can be had: the recorder itself may live in a container.
+        # Prefer init's view: the recorder itself may run in a container.
         first = host.proc / "1/mountinfo"
         self._files["mounts"] = ProcFile(first if ProcFile(first).read_or_none() else host.proc / "self/mountinfo")
         self._pressure = {name: ProcFile(host.proc / "pressure" / name, single=True) for name in _PRESSURE}
@@ -86,7 +86,7 @@ class NodeSource:
         self._differences = Differences()
         self._mounts_pace, self._slabs_pace = Pace(), Pace()
         missing = []
-        # A kernel that has it compiled in but switched off shows the files and fails the read.
+        # A kernel with PSI compiled in but disabled has the files, but reading them fails.
         if all(file.read_or_none() is None for file in self._pressure.values()):
             missing.append(MissingSource("node", "no pressure stall information", "boot with psi=1 (needs CONFIG_PSI)"))
             self._pressure = {}
@@ -119,7 +119,7 @@ class NodeSource:
         return self._files[path].read_or_none()
 
     def _hidden_state(self) -> dict[str, int]:
-        """Kernel objects that go unnoticed until there are too many."""
+        """Counts of kernel objects that go unnoticed until there are too many."""
         counts = {}
         state = parse_dentry_state(self._content("sys/fs/dentry-state") or b"")
         if state is not None:
@@ -133,7 +133,8 @@ class NodeSource:
         return counts
 
     def _slow_counts(self, tick: Tick) -> dict[str, int]:
-        """Counts that cost too much for every second: mounts, network namespaces, the size of the conntrack table."""
+        """Counts that are too expensive for every second: mounts, network namespaces, the size of the
+        conntrack table."""
         counts = {}
         if self._mounts_pace.due(tick.end):
             if content := self._content("mounts"):

@@ -1,4 +1,4 @@
-"""Owners of pods as the cluster's API has them. What asks it hands them over from a thread of its own."""
+"""Owners of pods according to the cluster's API, which is queried in a separate thread."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from exhume.model.clock import NANOS, Tick
 from exhume.model.tables import API_SOURCE, POD_OWNER, Events
 from exhume.procfs.host import Host
 
-# Pods that are kept in mind; the oldest go first.
+# How many pods are remembered; the oldest are dropped first.
 MOST_PODS = 4096
 MOST_PER_TICK = 256
 # Recorded again, so that the newest part of a recording has them.
@@ -17,7 +17,7 @@ _AGAIN_NS = 3600 * NANOS
 
 
 class PodOwner(NamedTuple):
-    """A pod by its uid and name (namespace/name), and what keeps it alive (`deployment/web`)."""
+    """A pod by its uid and name (namespace/name), and its owner (`deployment/web`)."""
 
     pod: str
     name: str
@@ -25,7 +25,7 @@ class PodOwner(NamedTuple):
 
 
 class PodOwners:
-    """What is known by now: `learn` is called in another thread than the rest, and neither waits for the other."""
+    """The known owners. `learn` is called in a different thread than the rest, and neither waits for the other."""
 
     def __init__(self) -> None:
         self._known: dict[str, PodOwner] = {}
@@ -36,7 +36,7 @@ class PodOwners:
 
     @property
     def pods(self) -> list[str]:
-        """Their uids."""
+        """The uids of the known pods."""
         return list(self._known)
 
     def of(self, pod: str | None) -> str | None:
@@ -45,26 +45,26 @@ class PodOwners:
         return known.owner if known is not None else None
 
     def learn(self, found: Iterable[PodOwner]) -> None:
-        """Take in what the API says."""
+        """Add what the API returned."""
         known = dict(self._known)
         for each in found:
             if known.pop(each.pod, None) != each:
                 self._new.append(each)
             known[each.pod] = each
-        # One assignment: the recorder's thread sees the old or the new ones.
+        # A single assignment: the recorder's thread sees either the old or the new mapping.
         self._known = dict(list(known.items())[-MOST_PODS:])
 
     def repeat(self) -> None:
-        """Hand over all of them again."""
+        """Make all of them available to `take` again."""
         self._new.extend(self._known.values())
 
     def take(self, most: int) -> list[PodOwner]:
-        """What was learned and not taken yet, the oldest first."""
+        """Owners that were learnt and not yet taken, oldest first."""
         return [self._new.popleft() for _ in range(min(most, len(self._new)))]
 
 
 class PodOwnerSource:
-    """Rows of the events table (pod-owner), one for each pod."""
+    """Rows of the events table (pod-owner), one per pod."""
 
     name = API_SOURCE
 
@@ -81,7 +81,7 @@ class PodOwnerSource:
         return event_rows(rows) if rows else NOTHING
 
     def close(self) -> None:
-        """Nothing is open."""
+        """No resources to release."""
 
 
 def _row(known: PodOwner, tick: Tick) -> Events:

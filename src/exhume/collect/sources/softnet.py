@@ -1,4 +1,4 @@
-"""Each core's network receive backlog: packets taken, dropped, and the times that net_rx_action (net/core/dev.c) ran
+"""Each core's network receive backlog: packets processed and dropped, and how often net_rx_action (net/core/dev.c) ran
 out of budget with work left (squeezed)."""
 
 from exhume.collect.source import NOTHING, TickRows, table_rows
@@ -15,7 +15,7 @@ Lines = dict[int, Softnet]
 
 
 class SoftnetSource:
-    """Rows of the softnet table, for the cores on which something moved."""
+    """Rows of the softnet table, for the cores whose counters changed."""
 
     name = "softnet"
 
@@ -51,7 +51,7 @@ class SoftnetSource:
         numbered = {line.cpu: line for line in lines if line.cpu is not None}
         if numbered:
             return numbered
-        # Older kernels don't number the lines: there is one for each core that is online.
+        # Older kernels do not number the lines: there is one per online core.
         cpus = online_cpus(self._host) or []
         return dict(zip(cpus, lines, strict=True)) if len(cpus) == len(lines) else {}
 

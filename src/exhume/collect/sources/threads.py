@@ -1,7 +1,7 @@
-"""The kernel's own threads on each core: how long they ran, and how long they had to wait for it.
+"""The kernel's per-core threads: how long they ran, and how long they waited for the core.
 
-A ksoftirqd that waits is a core whose network queues stand still. The kernel adds a wait when it ends
-(kernel/sched/stats.h, sched_info_arrive), so one of six seconds shows in the tick in which the thread ran at last.
+A ksoftirqd that waits is a core whose network queues are stalled. The kernel adds a wait when it ends
+(kernel/sched/stats.h, sched_info_arrive), so a wait of six seconds appears in the tick in which the thread finally ran.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _LARGEST = 128
 
 @dataclass(slots=True)
 class _Thread:
-    """One watched thread, its file kept open."""
+    """One watched thread, with its file kept open."""
 
     tid: int
     comm: str
@@ -81,8 +81,8 @@ class ThreadSource:
         del self._threads[thread.tid]
 
     def _search(self) -> None:
-        """Find threads that are new: a core that was brought up for the first time has some."""
-        # The children of kthreadd; every process where the kernel keeps no list of children.
+        """Find new threads: a core that comes online for the first time gets some."""
+        # The children of kthreadd; every process if the kernel has no list of children.
         children = self._text(f"{_KTHREADD}/task/{_KTHREADD}/children").split() or subdirectories(self._proc)
         for tid in map(int, filter(str.isdigit, children)):
             if tid in self._threads:
@@ -98,8 +98,8 @@ class ThreadSource:
             self._threads[tid] = _Thread(tid, comm, int(core), fd)
 
     def _look_for_waits(self) -> None:
-        """Whether waits are counted at all (include/linux/sched/stat.h, sched_info_on): threads as old as the boot have
-        waited at some time."""
+        """Check whether waits are counted at all (include/linux/sched/stat.h, sched_info_on): threads as old as the
+        boot have waited at some time."""
         self.missing = ()
         for thread in self._threads.values():
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Cgroups that were held back by their CPU quota.
+"""Cgroups that were throttled by their CPU quota.
 
-Cgroups with a quota are looked for a slice at a time, in a round every few seconds where that is cheap and every minute
-where it isn't; those found are read every second, and have a row when they were throttled.
+Cgroups with a quota are searched for in slices: a round every few seconds if that is cheap, else every minute. Those
+found are read every second, and get a row when they were throttled.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ _PAUSE_PER_COST = 1000
 _SEARCH_SLICE_NS = MILLIS
 _READ_SLICE_NS = 2 * MILLIS
 _USUAL_PERIOD_US = 100_000
-# Files kept open, and the part of what this process may open that they may take; with more, all are opened for each
-# read, which takes half as long again.
+# How many files are kept open, and which fraction of this process's descriptor limit they may use. With more files, all
+# are opened for each read, which takes half as long again.
 _OPEN_AT_MOST, _OPEN_PART = 1024, 4
 
 
 @dataclass(slots=True)
 class _Limited:
-    """A cgroup with a quota: when it was last read, and what it said."""
+    """A cgroup with a quota: when it was last read, and its counters then."""
 
     file: ProcFile
     quota: float
@@ -43,8 +43,8 @@ class _Limited:
 
 
 class ThrottlingSource:
-    """Rows of the throttling table. A row begins where the cgroup was last read: the tick before, unless there are so
-    many that they have to take turns."""
+    """Rows of the throttling table. A row begins where the cgroup was last read: the previous tick, unless there are so
+    many cgroups that they are read in turns."""
 
     name = "throttling"
 
@@ -97,7 +97,7 @@ class ThrottlingSource:
             del self._limited[name]
             return None
         if content == limited.content:
-            # It did not run: most of them, most of the time.
+            # It did not run, as is the case for most of them, most of the time.
             limited.since = tick.end
             return None
         limited.content = content
@@ -108,7 +108,7 @@ class ThrottlingSource:
             return None
         periods, throttled, nanos = (new - old for new, old in zip(now, before, strict=True))
         # kernel/sched/fair.c counts a throttled period when it ends (do_sched_cfs_period_timer) and its time when the
-        # cgroup runs again (unthrottle_cfs_rq): that may be a tick later.
+        # cgroup runs again (unthrottle_cfs_rq), possibly a tick later.
         if periods < 0 or nanos < 0 or throttled < 0 or throttled + nanos == 0:
             return None
         return since, name, periods, throttled, nanos, limited.quota
@@ -130,7 +130,7 @@ class ThrottlingSource:
         self._next_round = tick.end + pause
 
     def _round(self) -> Iterator[None]:
-        """Look at every cgroup once, pausing after each."""
+        """Visit every cgroup once, pausing after each."""
         pending = [os.fspath(self._root)]
         root = pending[0]
         while pending:
@@ -152,7 +152,7 @@ class ThrottlingSource:
 
 
 def quota_of(directory: str, file: str) -> float | None:
-    """What the quota file (`cpu.cfs_quota_us` or `cpu.max`) of a cgroup allows, in cores; None without a limit."""
+    """The limit in a cgroup's quota file (`cpu.cfs_quota_us` or `cpu.max`), in cores; None without a limit."""
     content = ProcFile(f"{directory}/{file}", single=True).read_or_none()
     limit = parse_cpu_max(content) if content else None
     if limit is None:

@@ -1,7 +1,7 @@
-"""Starts, ends and failures of systemd's services, from systemd's signals on the bus.
+"""Starts, ends and failures of systemd services, from systemd's signals on the bus.
 
-Nothing is polled each second: systemd signals what changed, and what came is read without waiting. Only services that
-changed are kept, and only those are queried now and then, for what a lost connection may have missed.
+Nothing is polled every second: systemd signals changes, and they are read without waiting. Only services that changed
+are remembered, and only those are queried now and then, for changes that a lost connection may have missed.
 """
 
 import re
@@ -21,14 +21,14 @@ from exhume.model.tables import Events
 from exhume.procfs.host import Host
 
 STARTED, ENDED, FAILED, RESTARTED = "unit-started", "unit-ended", "unit-failed", "unit-restarted"
-# A bus that went away is looked for again; each look may wait so long for it. The first one is before the first tick,
-# where nothing is held up by it: on a node that is starved already half a second is soon over.
+# A lost bus is retried at this interval, and each attempt may wait this long. The first attempt is made before the
+# first tick, where it delays nothing; on a node that is already starved half a second may be too short.
 _LOOK_EVERY_S = 30.0
 _PATIENCE_S, _FIRST_PATIENCE_S = 0.5, 5.0
 _QUERY_EVERY_S = 600.0
 _MOST_ROWS = 256
 _MOST_AT_ONCE = 32
-# Services that are kept, and how many of them are queried again.
+# How many services are remembered, and how many of them are queried again.
 _MOST_KNOWN = 1024
 _MOST_QUERIED = 64
 _EXITED = 1
@@ -46,7 +46,7 @@ _JOBS = {
 
 @dataclass(slots=True)
 class _ServiceState:
-    """What is known of a service; times are systemd's monotonic microseconds."""
+    """The known state of a service; times are systemd's monotonic microseconds."""
 
     started: int = 0
     ended: int = 0
@@ -56,7 +56,7 @@ class _ServiceState:
 
 class UnitEventSource:
     """Rows of the events table; `comm` is the unit's name. `value` is an exit code (128 and more: a signal) or, for a
-    restart, how many there were by then."""
+    restart, the number of restarts so far."""
 
     name = "systemd"
 
@@ -65,7 +65,7 @@ class UnitEventSource:
         self._known: dict[str, _ServiceState] = {}
         self._calls: dict[int, tuple[str, str]] = {}
         self._look, self._query_again = Pace(_LOOK_EVERY_S), Pace(_QUERY_EVERY_S)
-        # What happened before is not news.
+        # Earlier events are not reported.
         self._since = time.monotonic_ns() // 1000
         try:
             self._bus: Bus | None = _listening(self._path, _FIRST_PATIENCE_S)
@@ -99,7 +99,7 @@ class UnitEventSource:
     def _take(self, bus: Bus, tick: Tick) -> list[Events]:
         rows: list[Events] = []
         for message in bus.signals():
-            # Without a bus nothing filters signals: those of other interfaces come as well.
+            # Without a bus signals are not filtered, so those of other interfaces arrive as well.
             if message.member == "PropertiesChanged" and message.body[0] == SERVICE:
                 now = {name: value for name, (_, value) in message.body[1].items()}
                 rows += self._changed(message.path, now, tick)
@@ -117,9 +117,9 @@ class UnitEventSource:
         return rows
 
     def _changed(self, path: str, now: dict[str, Any], tick: Tick) -> list[Events]:
-        """What the properties of a service say that was not known of it yet."""
+        """Process new properties of a service."""
         name = _name(path)
-        # The one that changed last is forgotten last.
+        # Reinsert it, so that the service that changed last is dropped last.
         before = self._known.pop(path, None)
         known = before or _ServiceState(self._since, self._since)
         self._known[path] = known
@@ -137,10 +137,10 @@ class UnitEventSource:
             rows.append(_end(name, ended * 1000, now))
         restarts = _restarts(known, name, now.get("NRestarts"), is_new_start, tick)
         result = str(now.get("Result", known.result))
-        # When systemd reads its files again it signals every unit, also of those that failed long ago.
+        # After a daemon-reload systemd signals every unit, including those that failed long ago.
         news = rows or (before is not None and result != known.result)
         if result != "success" and news and self._bus is not None and (UNIT, path) not in self._calls.values():
-            # Whether it is given up or started again: only its state says.
+            # Only its state shows whether systemd gave up on it or restarts it.
             self._calls[self._bus.ask(Call(path, PROPERTIES, "Get", "ss", (UNIT, "ActiveState")))] = (UNIT, path)
         known.result = result
         return sorted([*rows, *restarts], key=lambda row: row.time)
@@ -162,7 +162,7 @@ def _listening(path: Path, patience_s: float) -> Bus:
 
 
 def _restarts(known: _ServiceState, name: str, count: int | None, is_new_start: bool, tick: Tick) -> list[Events]:
-    """The restarts that were not recorded yet; of a service that was not followed so far, the one just seen."""
+    """The restarts that were not recorded yet; for a service that was not followed so far, only the latest."""
     if count is None:
         return []
     before = known.restarts if known.restarts is not None else count - int(is_new_start and count > 0)
@@ -174,7 +174,7 @@ def _restarts(known: _ServiceState, name: str, count: int | None, is_new_start: 
 
 
 def _name(path: str) -> str:
-    """The unit that an object on the bus stands for: what isn't a letter or digit is written in hex there."""
+    """The unit of an object path on the bus, where characters other than letters and digits are hex-escaped."""
     escaped = path.rpartition("/")[2]
     return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), escaped)
 
