@@ -1,8 +1,8 @@
-"""The Container Runtime Interface (CRI, gRPC) of a runtime over its socket: `Cri` waits for answers, within bounds on
-time and bytes; `CriConnection` takes what came and never waits.
+"""The Container Runtime Interface (CRI, gRPC) of a runtime over its socket. `Cri` waits for answers, within limits on
+time and bytes; `CriConnection` reads what has arrived and never waits.
 
-The latter speaks the little HTTP/2 that gRPC needs by itself: the recorder keeps it for as long as it runs, and the
-library for gRPC takes 17 MiB and seven threads.
+CriConnection implements the little HTTP/2 that gRPC needs by itself: the recorder keeps it for as long as it runs, and
+the gRPC library takes 17 MiB and seven threads.
 """
 
 import os
@@ -17,9 +17,9 @@ from urllib.parse import quote
 from exhume.model.errors import ExhumeError
 
 _TIMEOUT_S = 5.0
-# A node full of containers comes in one answer.
+# A node full of containers is listed in one answer.
 _MOST_ANSWER = 64 << 20
-# Before version 1 the same messages went by another name.
+# Before version 1 the same messages were in another package.
 PACKAGES = ("runtime.v1", "runtime.v1alpha2")
 CREATED, RUNNING, EXITED = range(3)
 OOM_KILLED = "OOMKilled"
@@ -27,8 +27,8 @@ OOM_KILLED = "OOMKilled"
 
 @lru_cache(maxsize=1)
 def messages() -> dict[str, Any]:
-    """The classes of all messages, by their names without the package. They come out of a compiled description instead
-    of generated Python code: any version of protobuf will do."""
+    """The classes of all messages, by their names without the package. They are created from a compiled descriptor
+    instead of generated Python code, so any version of protobuf works."""
     from importlib.resources import files
 
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -47,7 +47,7 @@ def messages() -> dict[str, Any]:
 
 
 class CriError(ExhumeError):
-    """The runtime could not be asked, or refused. `unknown` is True where it does not speak CRI at all."""
+    """The runtime could not be queried, or refused. `unknown` is True if it does not speak CRI at all."""
 
     def __init__(self, message: str, *, unknown: bool = False) -> None:
         super().__init__(message)
@@ -55,18 +55,18 @@ class CriError(ExhumeError):
 
 
 class Cri:
-    """A runtime by its socket, to be used in a `with`. Whatever goes wrong is a CriError."""
+    """A runtime by its socket, for use in a `with`. Every failure is a CriError."""
 
     def __init__(self, socket: Path, packages: tuple[str, ...] = PACKAGES) -> None:
-        # It would write its own lines to the terminal; and it takes a while to load.
+        # Otherwise gRPC writes log lines to the terminal. The import is late because it takes a while.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc
 
         self._socket = socket
         self._channel = grpc.insecure_channel(
-            # Its addresses are escaped, paths are not.
+            # gRPC addresses are escaped, paths are not.
             f"unix:{quote(os.fspath(socket))}",
-            # Servers written in Go refuse the name that is made of a path.
+            # Servers written in Go refuse an authority that is made from a path.
             options=(("grpc.default_authority", "localhost"), ("grpc.max_receive_message_length", _MOST_ANSWER)),
         )
         for self._package in packages:
@@ -88,19 +88,19 @@ class Cri:
         self._channel.close()
 
     def sandboxes(self) -> list[Any]:
-        """Its pods (PodSandbox)."""
+        """The runtime's pods (PodSandbox)."""
         return list(self._ask("RuntimeService", "ListPodSandbox").items)
 
     def containers(self) -> list[Any]:
-        """Its containers, those that ended as well (Container)."""
+        """The runtime's containers, including ended ones (Container)."""
         return list(self._ask("RuntimeService", "ListContainers").containers)
 
     def status(self, container: str) -> Any:
-        """All that it knows of a container (ContainerStatusResponse)."""
+        """Everything the runtime knows about a container (ContainerStatusResponse)."""
         return self._ask("RuntimeService", "ContainerStatus", container_id=container, verbose=True)
 
     def images(self) -> list[Any]:
-        """Its images (Image)."""
+        """The runtime's images (Image)."""
         return list(self._ask("ImageService", "ListImages").images)
 
     def _ask(self, service: str, method: str, **fields: Any) -> Any:
@@ -119,7 +119,7 @@ class Cri:
             raise CriError(f"{self._socket} does not answer: {error.details()}", unknown=unknown) from None
 
 
-# Of all answers on one connection that is not waited for: a thousand containers are about 1 MiB.
+# For all answers on one non-blocking connection: a thousand containers are about 1 MiB.
 _MOST_STREAMED = 8 << 20
 _PART = 1 << 16
 # RFC 9113: 3.4 the preface, 6 frames and their flags, 6.5.2 settings.
@@ -129,14 +129,14 @@ _ACK = _END_STREAM = 1
 _END_HEADERS, _PADDED = 4, 8
 _TABLE_SIZE, _ENABLE_PUSH, _WINDOW = 1, 2, 4
 _FRAME = struct.Struct(">I B I")
-# A message has a flag before it (compressed or not), and its length.
+# A message is preceded by a flag (compressed or not) and its length.
 _MESSAGE = struct.Struct(">B I")
 
 
 class CriConnection:
-    """Questions to a runtime, each answered when it is. Raises OSError where nothing listens.
+    """A non-blocking connection to a runtime; answers arrive in any order. Raises OSError when nothing listens.
 
-    What headers say is not read: an answer without a message is a refusal."""
+    Response headers are not parsed: an answer without a message is a refusal."""
 
     def __init__(self, path: Path, package: str = PACKAGES[0]) -> None:
         self._package = package
@@ -161,7 +161,7 @@ class CriConnection:
             raise
 
     def ask(self, method: str, **fields: Any) -> int:
-        """Send a question to the runtime service; returns its number. Raises OSError."""
+        """Send a request to the runtime service; returns its number. Raises OSError."""
         number, self._next = self._next, self._next + 2
         question = messages()[f"{method}Request"](**fields).SerializeToString()
         headers = (
@@ -180,7 +180,7 @@ class CriConnection:
         return number
 
     def receive(self) -> dict[int, Any]:
-        """The answers that are complete by now, by the number of their question; None for one that was refused."""
+        """The answers that are complete by now, by request number; None for a refused request."""
         done: dict[int, Any] = {}
         while not self.ended:
             try:
@@ -204,7 +204,7 @@ class CriConnection:
         self._socket.close()
 
     def _frames(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """The whole frames that came: type, flags, stream and content."""
+        """The complete frames received: type, flags, stream and content."""
         while len(self._waiting) >= _FRAME.size:
             head, flags, stream = _FRAME.unpack_from(self._waiting)
             end = _FRAME.size + (head >> 8)
@@ -250,5 +250,5 @@ def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
 
 
 def _literal(name: bytes, value: bytes) -> bytes:
-    """A header field that enters no table (RFC 7541, 6.2.2); lengths below 127 take one byte."""
+    """A header field that is not indexed (RFC 7541, 6.2.2); lengths below 127 take one byte."""
     return b"\0" + bytes((len(name),)) + name + bytes((len(value),)) + value

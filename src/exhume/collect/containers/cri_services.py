@@ -23,7 +23,7 @@ from exhume.procfs.host import ProcFile, subdirectories
 
 _TAIL_BYTES = 64 << 10
 _MOST_LINE = 400
-# Where nothing is said: kubeadm's, and those of small distributions.
+# Defaults: kubeadm's, and those of small distributions.
 _USUAL = (
     "/etc/kubernetes/manifests",
     "/var/lib/rancher/k3s/agent/pod-manifests",
@@ -36,13 +36,13 @@ _NAME = re.compile(r"^([ \t]+)name:\s*[\"']?([a-z0-9.-]+)", re.MULTILINE)
 _MOST_BYTES = 1 << 20
 _STATES = ("created", "running", "exited", "unknown")
 _MOST_COMMAND = 400
-# A runtime that hangs over single containers is left after this long.
+# A runtime that hangs on individual containers is abandoned after this long.
 _PATIENCE_S = 20.0
 
 
 def log_tail(root: NodeRoot, name: str, lines: int) -> tuple[str, ...]:
-    """The last lines that it wrote; none where there is no such file. They hold whatever the container wrote: who shows
-    them has to make them harmless."""
+    """The last lines of a container's log; none if the file does not exist. They hold whatever the container wrote:
+    code that displays them must sanitise them."""
     said: list[str] = []
     part = ""
     for line in root.text(name, _TAIL_BYTES, from_end=True).split("\n"):
@@ -57,8 +57,8 @@ def log_tail(root: NodeRoot, name: str, lines: int) -> tuple[str, ...]:
 
 
 def _of_runtime(line: str) -> tuple[str, bool]:
-    """The text of a line in CRI's format, and whether it ends there: <time> <stdout or stderr> <F for a full line, P
-    for a part of one> <text>."""
+    """The text of a line in CRI's format, and whether the line ends there: <time> <stdout or stderr> <F for a full
+    line, P for a partial one> <text>."""
     fields = line.split(" ", 3)
     if len(fields) < 4 or fields[1] not in ("stdout", "stderr"):
         return "", False
@@ -66,32 +66,32 @@ def _of_runtime(line: str) -> tuple[str, bool]:
 
 
 def _of_docker(line: str) -> tuple[str, bool]:
-    """The same of a line of Docker's json-file driver, which dockershim and cri-dockerd leave the logs to. A line that
-    is too long for it (16 KiB) is in parts, of which the last alone ends with a new line."""
+    """The same for a line of Docker's json-file driver, which dockershim and cri-dockerd leave the logs to. A line that
+    exceeds 16 KiB is split, and only the last part ends with a newline."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
-        # Cut off at the beginning of what was read: it may be anything that the container wrote.
+        # Truncated at the beginning of what was read: it may be anything that the container wrote.
         return "", False
     text = entry.get("log") if isinstance(entry, dict) else None
     return (text, text.endswith("\n")) if isinstance(text, str) else ("", False)
 
 
 def manifest_of(root: NodeRoot, pod: str) -> str | None:
-    """What the node calls the manifest of a static pod (its name without the namespace); None where none fits."""
+    """The node's path of a static pod's manifest (by the pod's name without the namespace); None when none fits."""
     fitting = [
         (name, path)
         for directory in _manifest_directories(root)
         for path in _files(root, directory)
-        # The pod's name has the node's behind it.
+        # The node's name is appended to the pod's name.
         if (name := _name_in(root.text(path, _MOST_BYTES))) and pod.startswith(f"{name}-")
     ]
-    # A name may begin with another pod's.
+    # A name may begin with another pod's name.
     return max(fitting, key=lambda each: len(each[0]))[1] if fitting else None
 
 
 def _manifest_directories(root: NodeRoot) -> tuple[str, ...]:
-    """Where kubelet has the manifests of static pods from: its options say so before its configuration does."""
+    """The directories of static pod manifests: kubelet's options take precedence over its configuration file."""
     options = _kubelet_options(root)
     ordered = options.get("pod-manifest-path")
     if ordered is None:
@@ -101,7 +101,7 @@ def _manifest_directories(root: NodeRoot) -> tuple[str, ...]:
 
 
 def _kubelet_options(root: NodeRoot) -> dict[str, str]:
-    """The options of the kubelet that runs on a node, `--name=value` or `--name value`; none where none runs."""
+    """The options of the kubelet that runs on a node, `--name=value` or `--name value`; none if no kubelet runs."""
     proc = root.host.proc
     for pid in (name for name in subdirectories(proc) if name.isdigit()):
         if (ProcFile(proc / pid / "comm").read_or_none() or b"").strip() != b"kubelet":
@@ -131,14 +131,14 @@ def _name_in(manifest: str) -> str | None:
 
 def _files(root: NodeRoot, directory: str) -> list[str]:
     try:
-        # Kubelet passes over hidden files as well.
+        # kubelet ignores hidden files as well.
         return sorted(f"{directory}/{path.name}" for path in root.file(directory).iterdir() if path.name[0] != ".")
     except OSError:
         return []
 
 
 def cri_restarts(sockets: Iterable[Path], name: str) -> int | None:
-    """Of a container that goes by namespace/pod/container; None where no runtime has it. Raises CriError."""
+    """The restarts of a container, given as namespace/pod/container; None when no runtime has it. Raises CriError."""
     found: int | None = None
     for socket in sockets:
         with Cri(socket) as runtime:
@@ -160,7 +160,7 @@ def cri_services(socket: Path, *, root: NodeRoot | None = None, hours: float = 2
             return _RuntimeReader(runtime, root or NodeRoot(), hours, log_lines).take()
     except CriError as error:
         if error.unknown:
-            # Often Docker's own containerd, whose containers Docker reports.
+            # Often this is Docker's own containerd, whose containers Docker reports.
             return ServiceList(
                 [], [f"what {socket} runs itself can't be seen: it speaks no CRI, or has it switched off"]
             )
@@ -194,7 +194,7 @@ class _RuntimeReader:
         listed = self._runtime.containers()
         for container in listed:
             sandbox = sandboxes.get(container.pod_sandbox_id)
-            # A pod whose sandbox was made again is still the same pod.
+            # A pod whose sandbox was recreated is still the same pod.
             pod = sandbox.metadata.uid if sandbox is not None else container.pod_sandbox_id
             rows[pod, container.metadata.name].append(container)
         services = []
@@ -211,7 +211,7 @@ class _RuntimeReader:
         answers = [self._status(container.id) for container in row]
         newest = row[-1]
         if answers[-1] is None:
-            # Removed meanwhile.
+            # Removed in the meantime.
             return None
         status, info = answers[-1].status, _info(answers[-1])
         pod = self._pod(sandbox)
@@ -260,7 +260,7 @@ class _RuntimeReader:
         metadata, annotations = sandbox.metadata, dict(sandbox.annotations)
         name = f"{metadata.namespace}/{metadata.name}"
         manifest = manifest_of(self._root, metadata.name) if is_static(annotations) else None
-        # A sandbox that was made again is younger than the attempts are many.
+        # A recreated sandbox is younger than the number of attempts suggests.
         made = sandbox.created_at if metadata.attempt == 0 else None
         return _Pod(name, workload_of(name, dict(sandbox.labels), annotations), manifest, made)
 
@@ -275,7 +275,7 @@ class _RuntimeReader:
         if running := cgroup_of(self._root.host, pid):
             return running
         path = str(((info.get("runtimeSpec") or {}).get("linux") or {}).get("cgroupsPath") or "")
-        # With systemd's driver it is no path but slice:prefix:name.
+        # With the systemd driver it is slice:prefix:name instead of a path.
         return path if path.startswith("/") else None
 
     def _image(self, container: Any, status: Any) -> str | None:
@@ -285,7 +285,7 @@ class _RuntimeReader:
 
 
 def _run(status: Any) -> Run | None:
-    """None for a container that was never started."""
+    """The run of a container; None if it was never started."""
     if not status.started_at:
         return None
     if status.state != EXITED:
@@ -295,7 +295,7 @@ def _run(status: Any) -> Run | None:
 
 
 def _info(answer: Any) -> dict[str, Any]:
-    """What a runtime adds to the interface, in JSON: the process, what it was started with."""
+    """The runtime's additions to the interface, in JSON: the process, and its arguments."""
     try:
         info = json.loads(answer.info.get("info", "{}"))
     except ValueError:

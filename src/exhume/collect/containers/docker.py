@@ -1,8 +1,8 @@
-"""The Docker Engine API, of Docker or Podman, over its socket: `Engine` waits for answers within bounds on time and
-bytes, `StreamedResponse` takes what came and never waits.
+"""The Docker Engine API, of Docker or Podman, over its socket. `Engine` waits for answers within limits on time and
+bytes; `StreamedResponse` reads what has arrived and never waits.
 
-HTTP 1.0 without a library, since the body then ends with the connection: Python's client costs a twentieth of the
-recorder's start.
+HTTP 1.0 without a library, since the body then ends with the connection: importing Python's client takes a twentieth of
+the recorder's startup time.
 """
 
 import json
@@ -19,8 +19,8 @@ from urllib.parse import urlencode
 from exhume.model.errors import ExhumeError
 
 DOCKER_SOCKET = Path("/var/run/docker.sock")
-# It answers about a container once nothing else is done to it: one that is just started again takes seconds on a
-# node that is short of CPU.
+# The engine answers about a container only when no other operation on it is in progress: a container that is just being
+# restarted takes seconds on a node that is short of CPU.
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 64 << 20
 _MOST_WAITING_BYTES = 16 << 20
@@ -28,7 +28,7 @@ _PART = 1 << 16
 _TRIES = 3
 _ASK_AGAIN_S = 0.05
 _FAILED = 500
-# Ids are names by this as well.
+# Ids match this as well.
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _STATUS = re.compile(rb"HTTP/\S+ (\d{3}) ?([^\r\n]*)")
 _END_OF_HEAD = b"\r\n\r\n"
@@ -36,7 +36,7 @@ _Answer = TypeVar("_Answer")
 
 
 def docker_socket(given: Path | None = None) -> Path | None:
-    """The socket to ask: the one given, else DOCKER_HOST's, else the usual one; None where there is no Docker here."""
+    """The socket to use: the given one, else DOCKER_HOST's, else the default; None when there is no Docker here."""
     if given is not None:
         return given
     address = os.environ.get("DOCKER_HOST", "")
@@ -46,7 +46,7 @@ def docker_socket(given: Path | None = None) -> Path | None:
 
 
 class EngineError(ExhumeError):
-    """The engine could not be asked, or refused. `status` is its HTTP status; None where there was no answer."""
+    """The engine could not be queried, or refused. `status` is its HTTP status; None if there was no answer."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -55,27 +55,27 @@ class EngineError(ExhumeError):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Requests to the engine at a socket. Whatever goes wrong is an EngineError."""
+    """Requests to the engine at a socket. Every failure is an EngineError."""
 
     socket: Path
     timeout_s: float = _TIMEOUT_S
 
     def get(self, path: str, **query: str | int) -> Any:
-        """What it answers, out of JSON."""
+        """Request a path; returns the decoded JSON."""
         return self._parsed(path, self.read(path, **query))
 
     def lines(self, path: str, **query: str | int) -> list[Any]:
-        """The same for an answer of one JSON object a line."""
+        """The same for an answer with one JSON object per line."""
         return [self._parsed(path, line) for line in self.read(path, **query).splitlines() if line.strip()]
 
     def read(self, path: str, **query: str | int) -> bytes:
-        """The bytes that it answers. What failed is retried: a GET changes nothing."""
+        """The raw bytes of an answer. A failed request is retried: a GET changes nothing."""
         return again_where_it_fails(lambda: self.exchange("GET", path, query, None, self.timeout_s)[1], _ASK_AGAIN_S)
 
     def exchange(
         self, method: str, path: str, query: dict[str, str | int], body: Any, timeout_s: float
     ) -> tuple[int, bytes]:
-        """Send a request; return the status and the body. Only exhume.control sends anything but GET."""
+        """Send a request; returns the status and the body. Only exhume.control sends anything but GET."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(timeout_s)
@@ -104,7 +104,7 @@ class Engine:
 
 
 def again_where_it_fails(attempt: Callable[[], _Answer], pause_s: float) -> _Answer:
-    """Engines fail on a container that ends, or starts again, in that very moment: the next one is another."""
+    """Retry failures: an engine fails on a container that ends or restarts at that very moment."""
     tries_left = _TRIES
     while True:
         try:
@@ -117,16 +117,16 @@ def again_where_it_fails(attempt: Callable[[], _Answer], pause_s: float) -> _Ans
 
 
 def container_path(container: str, *more: str) -> str:
-    """The API's path of a container. What can't be a name is refused here: engines take an escaped slash for a slash,
-    and then mean another container."""
+    """The API's path of a container. Invalid names are refused here: engines treat an escaped slash as a slash, and
+    would then address another container."""
     if not _NAME.fullmatch(container):
         raise EngineError(f"{container!r} can't be the name of a container")
     return "/".join(("/containers", container, *more))
 
 
 class StreamedResponse:
-    """What the engine answers to one question, as far as it has come, never waited for. Raises OSError where nothing
-    listens."""
+    """The engine's answer to one request, as far as it has arrived; never waits. Raises OSError when
+    nothing listens."""
 
     def __init__(self, path: Path, question: str, **query: str | int) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -145,7 +145,7 @@ class StreamedResponse:
         return self._content if self._in_body else b""
 
     def receive(self) -> bool:
-        """Take what there is; True when there won't be more."""
+        """Read what has arrived; True when the answer is complete."""
         while len(self._content) < _MOST_WAITING_BYTES:
             try:
                 part = self._socket.recv(_PART)
@@ -164,7 +164,7 @@ class StreamedResponse:
         return True
 
     def lines(self) -> tuple[list[bytes], bool]:
-        """The whole lines that came, and whether it is over."""
+        """The complete lines received, and whether the answer is complete."""
         ended = self.receive()
         if not self._in_body:
             return [], ended
@@ -181,13 +181,13 @@ def _request(method: str, path: str, query: Mapping[str, str | int], body: Any =
     if body is not None:
         lines.append("Content-Type: application/json")
     if method != "GET":
-        # A body that is not there is said so: without a length some engines wait for one.
+        # An empty body is declared too: without a length some engines wait for one.
         lines.append(f"Content-Length: {len(content)}")
     return "\r\n".join(lines).encode() + _END_OF_HEAD + content
 
 
 def _reason(said: bytes) -> str:
-    """The sentence of an answer that refuses."""
+    """The error message of a refusal."""
     try:
         answer = json.loads(said)
     except ValueError:

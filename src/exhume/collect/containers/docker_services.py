@@ -30,25 +30,25 @@ from exhume.procfs.host import Host
 _MOST_PORTS = 1 << 16
 _MOST_LINE = 400
 _HEADER = 8
-# Docker remembers no more of them.
+# Docker remembers no more events than this.
 _MEMORY = 256
 _KINDS = ("start", "die", "kill", "stop")
-# Podman's own word, in versions that don't translate it.
+# Podman's own event name, in versions that do not translate it.
 _SAME = {"died": "die"}
-# An engine that hangs over single containers is left after this long.
+# An engine that hangs on individual containers is abandoned after this long.
 _PATIENCE_S = 20.0
 _MOST_COMMAND = 400
 _KUBERNETES_RESTARTS = "annotation.io.kubernetes.container.restartCount"
 
 
 def published_ports(inspect: dict[str, Any]) -> tuple[int, ...]:
-    """TCP ports of the node: those that were ordered, also while it is down, and those that it got."""
+    """TCP ports on the node: the requested ones, even while the container is down, and the assigned ones."""
     ordered = (inspect.get("HostConfig") or {}).get("PortBindings") or {}
     given = (inspect.get("NetworkSettings") or {}).get("Ports") or {}
     found: set[int] = set()
     for inside, bound in (*ordered.items(), *given.items()):
         for each in (bound or ()) if inside.endswith("/tcp") else ():
-            # `22` or `8000-8010`; nothing where the engine is to choose one.
+            # `22` or `8000-8010`; empty if the engine is to choose one.
             first, _, last = str(each.get("HostPort") or "").partition("-")
             last = last or first
             if first.isdigit() and last.isdigit():
@@ -57,8 +57,8 @@ def published_ports(inspect: dict[str, Any]) -> tuple[int, ...]:
 
 
 def log_tail(engine: Engine, inspect: dict[str, Any], lines: int) -> tuple[str, ...]:
-    """The last lines of a container (`inspect` is what the engine has of it), both outputs together; none where its
-    logs go elsewhere. They hold whatever the container wrote: who shows them has to make them harmless."""
+    """The last lines of a container (`inspect` is the engine's record of it), stdout and stderr together; none if its
+    logs go elsewhere. They hold whatever the container wrote: code that displays them must sanitise them."""
     path = container_path(str(inspect.get("Id", "")), "logs")
     try:
         written = engine.read(path, stdout=1, stderr=1, tail=lines)
@@ -71,7 +71,7 @@ def log_tail(engine: Engine, inspect: dict[str, Any], lines: int) -> tuple[str, 
 
 
 def health_lines(inspect: dict[str, Any]) -> tuple[str, ...]:
-    """What the last health check that failed said, as a line; none where it went well, or there is none."""
+    """The output of the last health check if it failed, as a line; none otherwise."""
     health = (inspect.get("State") or {}).get("Health") or {}
     last = next(reversed(health.get("Log") or []), None)
     if health.get("Status") != "unhealthy" or last is None:
@@ -83,7 +83,8 @@ def health_lines(inspect: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _unframed(written: bytes) -> bytes:
-    """Without a terminal each piece has a header: the output that it is from, three zeros, its length."""
+    """Remove the frame headers. Without a terminal each chunk has a header: the stream number, three zeros,
+    the length."""
     pieces = []
     at = 0
     while at + _HEADER <= len(written):
@@ -114,7 +115,7 @@ class _EngineReader:
         self._engine, self._manager, self._host, self._log_lines = engine, manager, host, log_lines
         self._now = time.time_ns()
         self._since = self._now - round(hours * 3600 * NANOS)
-        # Moment, action and exit code, by container; and how far back they go for certain.
+        # Time, action and exit code, by container; and from when on they are complete.
         self._events: dict[str, list[tuple[int, str, int | None]]] = defaultdict(list)
         self._reaches = 0
         self._images: dict[str, str] = {}
@@ -130,12 +131,12 @@ class _EngineReader:
         return ServiceList(sorted(services, key=lambda service: (service.name, service.id)), self._blind_spots)
 
     def _read_events(self) -> None:
-        """The starts and ends in the time looked at. Raises EngineError."""
+        """Read the starts and ends within the time range. Raises EngineError."""
         is_podman = self._manager is Manager.PODMAN
-        # Docker keeps the answer open unless it has an end that has passed. Podman has a word for that, and with an end
-        # some of its versions leave most of it out.
+        # Docker keeps the answer open unless `until` is in the past. Podman has a parameter for that, and with `until`
+        # some of its versions leave most events out.
         end = {"stream": "false"} if is_podman else {"until": f"{self._now // NANOS}.{self._now % NANOS:09}"}
-        # Asked for without a filter, so that it shows when the engine's memory was full.
+        # Requested without a filter, to see whether the engine's event buffer was full.
         events = self._engine.lines("/events", since=self._since // NANOS, **end)
         moments = [int(each.get("timeNano") or 0) or int(each.get("time") or 0) * NANOS for each in events]
         for moment, each in zip(moments, events, strict=True):
@@ -149,8 +150,8 @@ class _EngineReader:
             self._reaches = moments[0]
 
     def _runs_of(self, container: str) -> tuple[list[Run], bool]:
-        """Its runs, oldest first, and whether it was stopped on request after the last start. A run that started before
-        the log is left out."""
+        """The runs of a container, oldest first, and whether it was stopped on request after the last start. A run that
+        started before the log is left out."""
         runs: list[Run] = []
         stopped = False
         for moment, action, code in sorted(self._events[container], key=itemgetter(0)):
@@ -160,7 +161,7 @@ class _EngineReader:
             elif action in ("kill", "stop"):
                 stopped = True
             elif runs and runs[-1].ended is None:
-                # An end that was asked for is no failure.
+                # A requested end is not a failure.
                 runs[-1] = Run(runs[-1].started, moment, code, failed=code != 0 and not stopped)
         return runs, stopped
 
@@ -173,7 +174,7 @@ class _EngineReader:
                     raise EngineError("too late")
                 yield self._engine.get(container_path(str(row.get("Id", "")), "json"))
             except EngineError as error:
-                # One that was removed meanwhile is not missed.
+                # A container that was removed in the meantime is not an error.
                 if error.status != 404:
                     hidden += 1
                     yield _only_listed(row)
@@ -183,8 +184,8 @@ class _EngineReader:
             )
 
     def _rows(self, inspected: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], "_InPod | None"]]:
-        """A container for each service. Kubelet makes a new container for each restart: the last one stands for them
-        all. What holds a pod together and runs nothing is left out."""
+        """One container per service. kubelet makes a new container for each restart: the last one represents all of
+        them. Pod sandboxes, which run nothing, are left out."""
         sandboxes: dict[str, dict[str, Any]] = {}
         attempts: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         for inspect in inspected:
@@ -204,14 +205,14 @@ class _EngineReader:
             known = tuple(
                 Attempt(_attempt_of(each), nanoseconds(each.get("Created")) or self._now, _run_of(each)) for each in row
             )
-            # One that was made again is younger than the attempts are many.
+            # A recreated sandbox is younger than the number of attempts suggests.
             is_first = sandbox is not None and str(sandbox.get("Name")).endswith("_0")
             made = nanoseconds(sandbox.get("Created")) if sandbox is not None and is_first else None
             workload = workload_of_sandbox(_labels(sandbox)) if sandbox is not None else None
             yield row[-1], _InPod(name, workload, Attempts(known, made))
 
     def _read_images(self) -> None:
-        """Kubelet orders containers by the id of their image."""
+        """Read image tags: kubelet refers to a container's image by id."""
         with contextlib.suppress(EngineError):
             for image in self._engine.get("/images/json"):
                 tags = image.get("RepoTags") or []
@@ -222,7 +223,7 @@ class _EngineReader:
         runs, stopped = self._runs_of(number)
         started, ended = nanoseconds(state.get("StartedAt")), nanoseconds(state.get("FinishedAt"))
         up = bool(state.get("Running")) and not state.get("Restarting")
-        # While it runs the engine has forgotten how the run before ended; its log may know.
+        # While a container runs, the engine no longer has the exit code of the previous run; its event log may.
         logged = next((run.code for run in reversed(runs) if run.ended is not None), None)
         last_exit = Exit(ended, logged if up else int(state.get("ExitCode") or 0)) if ended is not None else None
         owner, created = owner_of(labels), nanoseconds(inspect.get("Created"))
@@ -232,7 +233,7 @@ class _EngineReader:
         if not up and (last_exit is not None or oom):
             result = outcome(last_exit.code if last_exit else None, oom=oom, stopped=stopped)
         elif not up and state.get("Error"):
-            # Made and not to be started.
+            # Created, but could not be started.
             result = "exit-code"
         policy = (inspect.get("HostConfig") or {}).get("RestartPolicy") or {}
         most = int(policy.get("MaximumRetryCount") or 0)
@@ -266,24 +267,24 @@ class _EngineReader:
         )
         if in_pod is not None:
             past = in_pod.attempts.history(self._now, self._since)
-            # Docker starts none of them again: kubelet does, by the pod's policy.
+            # Docker restarts none of them: kubelet does, by the pod's policy.
             return replace(service, history=past, last_exit=next(iter(past.exits), None), restart_policy="")
-        # While it waits to be started again, that run is counted already.
+        # While it waits to be restarted, that run is already counted.
         over = not state.get("Running") and not state.get("Restarting")
         return replace(service, history=self._history(service, runs, over=over))
 
     def _history(self, service: Service, runs: list[Run], *, over: bool) -> History:
-        """`over` is whether its last run ended as well, and no other is on its way."""
+        """The history of a container. `over` is whether its last run has ended, and no other is about to start."""
         created, started, last_exit = service.created, service.started, service.last_exit
         reaches = max(self._since, self._reaches, created or 0)
-        # The log has a start at once or later, on a busy node; one since this read began it may not have yet.
+        # A start reaches the event log at once, or later on a busy node; a start since this read began may be missing.
         in_log = any(run.started > started - NANOS for run in runs) if started is not None else False
         since_then = started is not None and started > self._now and bool(runs)
         known = started is None or started < self._since or in_log or since_then
         if known or created is None:
             return history(runs, self._now, reaches)
-        # The engine's log of what happened was lost, or does not reach back: it still counts restarts, and knows how
-        # the last run ended; the others are taken to have ended like it.
+        # The event log was lost, or does not reach back far enough. The engine still counts restarts, and knows how the
+        # last run ended; the other runs are assumed to have ended the same way.
         hours, restarts = max((self._now - created) / NANOS, 60.0) / 3600, service.restarts or 0
         failed = last_exit is not None and last_exit.code not in (None, 0)
         return History(
@@ -298,7 +299,7 @@ class _EngineReader:
 
 @dataclass(frozen=True, slots=True)
 class _InPod:
-    """What kubelet made a container for: namespace/pod/container, what keeps the pod alive, and its attempts."""
+    """What kubelet made a container for: namespace/pod/container, the pod's owner, and the container's attempts."""
 
     name: str
     workload: Workload | None
@@ -311,7 +312,7 @@ def _attempt_of(inspect: dict[str, Any]) -> int:
 
 
 def _run_of(inspect: dict[str, Any]) -> Run | None:
-    """Of a container that is started once; None where it never was."""
+    """The run of a container that is started only once; None if it never was."""
     state = inspect.get("State") or {}
     started = nanoseconds(state.get("StartedAt"))
     if started is None:
@@ -331,7 +332,7 @@ def _labels(inspect: dict[str, Any]) -> dict[str, str]:
 
 
 def _only_listed(row: dict[str, Any]) -> dict[str, Any]:
-    """An entry of the list of containers, in the shape of an inspect answer."""
+    """An entry of the container list, in the format of an inspect answer."""
     return {
         "Id": row.get("Id"),
         "Name": next(iter(row.get("Names") or []), ""),

@@ -1,9 +1,9 @@
-"""Names of pods and containers for their ids, as far as this node still knows them.
+"""Names of pods and containers by id, as far as this node still knows them.
 
-kubelet keeps directories for logs: `/var/log/pods/<namespace>_<pod>_<uid>/` is there before a pod's first process, and
-`/var/log/containers/<pod>_<namespace>_<container>-<id>.log` from a container's start on, so no API has to be called.
-The recorder reads only their names, and only when an id turns up that isn't known: a node without pods is never looked
-at. Docker is asked over its socket: for the containers it has, and for those it removed lately.
+kubelet keeps log directories: `/var/log/pods/<namespace>_<pod>_<uid>/` exists before a pod's first process, and
+`/var/log/containers/<pod>_<namespace>_<container>-<id>.log` from a container's start on, so no API call is needed. The
+recorder reads only their names, and only when an unknown id turns up: on a node without pods it never reads them.
+Docker is queried over its socket: for its current containers, and for recently removed ones.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from exhume.collect.containers.owner import name_in_pod
 from exhume.procfs.host import Host
 
 KUBERNETES_LOGS = Path("/var/log/containers")
-# A node has hundreds; directories of pods that are long gone may pile up, and must not make a tick long.
+# A node has hundreds; directories of long-gone pods may pile up, and must not prolong a tick.
 MOST_ENTRIES = 4096
-# Once more for a directory that looks unchanged: its time goes by the kernel's tick, so that what was made in the same
-# one as the last change that was seen has not changed it.
+# A directory that looks unchanged is listed once more: its mtime has the granularity of a kernel tick, so an entry made
+# in the same tick as the last observed change does not change the mtime.
 _LOOKS_PER_CHANGE = 2
 
 _NAME = r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?"
@@ -36,17 +36,17 @@ _LOG = re.compile(rf"(?P<pod>{_NAME})_(?P<namespace>{_NAME})_(?P<container>{_NAM
 
 
 class PodName(NamedTuple):
-    """`pod` is namespace/name, `container` is namespace/name/container; None where the node doesn't have it."""
+    """`pod` is namespace/name, `container` is namespace/name/container; None if the node does not have it."""
 
     pod: str | None
     container: str | None
 
 
 class PodNames:
-    """What the pods of this node and their containers are called."""
+    """The names of this node's pods and their containers."""
 
     def __init__(self, host: Host) -> None:
-        # In a container the node's own files are behind its first process, as far as we may look there.
+        # In a container, the node's own files are reached through init's root, if we may look there.
         places = (host.logs, host.proc / "1/root/var/log")
         self._pods = _Listing([place / "pods" for place in places], pod_of_directory)
         self._containers = _Listing([place / "containers" for place in places], container_of_log)
@@ -57,17 +57,17 @@ class PodNames:
         return self._pods.readable
 
     def of(self, pod: str, container: str | None, tick: int) -> PodName:
-        """The names for a pod's uid and the id of a container in it. Each directory is listed once a tick at most."""
+        """The names for a pod's uid and the id of a container in it. Each directory is listed at most once per tick."""
         called = self._containers.get(container, tick) if container is not None else None
         name = self._pods.get(pod, tick)
         if name is None and called is not None:
-            # Kubelets before 1.14 named the directories of pods by their uid alone.
+            # Kubelets before 1.14 named the directories of pods by uid only.
             name = called.rpartition("/")[0]
         return PodName(name, called)
 
 
 class _Listing:
-    """The names in a directory by the id in each, listed again when an id is missing and the directory has changed."""
+    """The names in a directory, by the id in each; listed again when an id is missing and the directory has changed."""
 
     def __init__(self, places: Sequence[Path], parse: Callable[[str], tuple[str, str] | None]) -> None:
         self._places = places
@@ -90,7 +90,7 @@ class _Listing:
         return found
 
     def _look(self) -> None:
-        """List the first of the places that is there, if something was put into it or taken out."""
+        """List the first of the places that exists, if entries were added or removed."""
         for place in self._places:
             with contextlib.suppress(OSError):
                 changed = (place, place.stat().st_mtime_ns)
@@ -105,7 +105,7 @@ class _Listing:
 
 
 def has_pods(host: Host) -> bool:
-    """Whether kubelet runs pods on this node: it has their cgroups, or this process is in one."""
+    """Whether kubelet runs pods on this node: their cgroups exist, or this process is in one."""
     tops = (path for each in hierarchies(host) for path in (each.path / "kubepods", each.path / "kubepods.slice"))
     if any(path.is_dir() for path in tops):
         return True
@@ -132,7 +132,7 @@ def container_of_log(name: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class ContainerName:
-    """What a container is called; the image where it is known, and where that comes from."""
+    """The name of a container, its image if known, and the source of both."""
 
     name: str
     image: str | None
@@ -148,7 +148,7 @@ class ContainerNames:
 
 
 def container_names(socket_path: Path | None, since_s: int, logs: Path = KUBERNETES_LOGS) -> ContainerNames:
-    """Every name that can be had now; Docker also has containers that it removed after `since_s` (unix time)."""
+    """Every name that is available now; for Docker also containers that were removed after `since_s` (Unix time)."""
     found: dict[str, ContainerName] = {}
     with contextlib.suppress(OSError):
         for named in (container_of_log(entry.name) for entry in logs.iterdir()):
@@ -164,13 +164,13 @@ def container_names(socket_path: Path | None, since_s: int, logs: Path = KUBERNE
 
 def _docker(path: Path, since_s: int) -> Iterator[tuple[str, ContainerName]]:
     engine = Engine(path)
-    # What happened lately first, so that what is there now has the last word. Its log of events is short (256).
-    # An end that lies in the future would keep the answer open.
+    # Recent events come first, so that current containers override them. Docker's event log is short (256). With
+    # `until` in the future the answer would stay open.
     until = int(time.time())
     for event in engine.lines("/events", since=since_s, until=until, filters='{"type": ["container"]}'):
         actor = event.get("Actor", {})
         known = actor.get("Attributes", {})
-        # All labels of the container are among its attributes.
+        # The attributes include all labels of the container.
         if name := name_in_pod(known) or known.get("name"):
             yield actor.get("ID", ""), ContainerName(name, known.get("image"), "docker")
     for container in engine.get("/containers/json", all=1):

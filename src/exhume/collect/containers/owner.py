@@ -1,5 +1,5 @@
-"""Who made a container and who starts it again, by the labels that orchestrators leave on it; and the kubectl commands
-about what Kubernetes runs."""
+"""The owner of a container, which creates and restarts it, from the labels that orchestrators set; and the kubectl
+commands for Kubernetes workloads."""
 
 import posixpath
 import re
@@ -12,34 +12,34 @@ POD_NAME = "io.kubernetes.pod.name"
 POD_NAMESPACE = "io.kubernetes.pod.namespace"
 POD_UID = "io.kubernetes.pod.uid"
 CONTAINER_NAME = "io.kubernetes.container.name"
-# dockershim and cri-dockerd mark what holds a pod together; only that one has the labels of the pod itself, and its
+# dockershim and cri-dockerd mark the sandbox of a pod; only the sandbox has the labels of the pod itself, and its
 # annotations with a prefix (pkg/kubelet/dockershim/helpers.go, makeLabels).
 _DOCKER_KIND, _SANDBOX = "io.kubernetes.docker.type", "podsandbox"
 _ANNOTATION = "annotation."
 _SOURCE = "kubernetes.io/config.source"
 # A deployment's pod is <name>-<hash>-<five letters>. The hash is a 32-bit number in decimal whose digits 0 to 9 are
-# written as 4 to 9, b, c, d and f (k8s.io/apimachinery/pkg/util/rand, SafeEncodeString), the letters are out of
-# rand.String's alphabet. A CronJob's number is in minutes since 1970 and begins with a 2: it is none of these.
+# written as 4 to 9, b, c, d and f (k8s.io/apimachinery/pkg/util/rand, SafeEncodeString); the letters are from
+# rand.String's alphabet. A CronJob's number is in minutes since 1970 and begins with a 2, so it does not match.
 _DEPLOYED = re.compile(r"(?P<name>.+)-[4-9bcdf]{7,10}-[bcdfghjklmnpqrstvwxz2456789]{5}")
-# How an owner that is compose is labelled: the project, then the service in it.
+# The label of a Compose owner: the project, then the service in it.
 COMPOSE_PROJECT, COMPOSE_SERVICE = "compose project ", ", service "
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """`label` names it, `file` is what defines the container, where that is known."""
+    """`label` is the owner's display name, `file` the file that defines the container, if known."""
 
     label: str = ""
     file: str | None = None
 
 
 def owner_of(labels: Mapping[str, str]) -> Owner:
-    """What the labels of a container say; nothing for one that a person started."""
+    """The owner according to a container's labels; empty for a container that was started by hand."""
     if name := labels.get("com.docker.compose.project"):
         service = labels.get("com.docker.compose.service", "")
-        # Several files are in one label.
+        # One label may hold several files.
         file = labels.get("com.docker.compose.project.config_files", "").split(",")[0]
-        # Versions before 2 have it as it was given.
+        # Versions before 2 store the path as given.
         file = file and posixpath.join(labels.get("com.docker.compose.project.working_dir", ""), file)
         return Owner(f"{COMPOSE_PROJECT}{name}" + (f"{COMPOSE_SERVICE}{service}" if service else ""), file or None)
     if name := labels.get("com.docker.swarm.service.name"):
@@ -55,8 +55,8 @@ def owner_of(labels: Mapping[str, str]) -> Owner:
 
 
 class WorkloadKind(StrEnum):
-    """What keeps a pod alive, as kubectl names it. A static pod is kept by its node's kubelet alone; `pod` stands for
-    one that has no owner, or whose owner is not known. A kind of another API group has that behind it
+    """The kind of a pod's owner, as kubectl names it. A static pod is kept only by its node's kubelet; `pod` stands for
+    a pod without an owner, or with an unknown one. A kind of another API group has the group appended
     (`raycluster.ray.io`) and is not listed."""
 
     DEPLOYMENT = "deployment"
@@ -87,7 +87,7 @@ _SCALED = (
     WorkloadKind.REPLICA_SET,
     WorkloadKind.REPLICATION_CONTROLLER,
 )
-# Their pods are made from a template that may be changed while they run. That of a job may not.
+# Their pods are made from a template that may be changed while they run. The template of a job may not.
 _WITH_TEMPLATE = (
     WorkloadKind.DEPLOYMENT,
     WorkloadKind.STATEFUL_SET,
@@ -97,16 +97,17 @@ _WITH_TEMPLATE = (
 # Kinds with `spec.suspend`, which deletes their pods or makes no new ones (KubeRay: ray-operator/apis/ray/v1).
 _SUSPENDED = (WorkloadKind.CRON_JOB, "raycluster.ray.io", "rayjob.ray.io")
 _SUSPEND, _RESUME = '{"spec":{"suspend":true}}', '{"spec":{"suspend":false}}'
-# The controller of cron jobs names jobs so, by the time in minutes (pkg/controller/cronjob, getJobName).
+# The cron job controller's names for jobs, with the time in minutes (pkg/controller/cronjob, getJobName).
 _JOB_OF_CRON_JOB = re.compile(r"(?P<job>(?P<name>.+)-\d{8,10})-[a-z0-9-]+")
-# A node selector that fits no node: a daemon set has no number of replicas.
+# A node selector that matches no node: a daemon set has no replica count.
 _NOWHERE = '{"spec":{"template":{"spec":{"nodeSelector":{"exhume-no-such-node":"true"}}}}}'
 _ANYWHERE = '{"spec":{"template":{"spec":{"nodeSelector":{"exhume-no-such-node":null}}}}}'
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The owner of pods, by its kind, namespace and name. `job` is the one of a cron job that a pod belongs to."""
+    """The owner of pods, by its kind, namespace and name. `job` is the job, created by a cron job, that a pod belongs
+    to."""
 
     kind: str
     namespace: str
@@ -115,12 +116,12 @@ class Workload:
 
     @property
     def reference(self) -> str:
-        """How kubectl names it in its namespace, and how it is recorded: `deployment/web`."""
+        """kubectl's name for it within its namespace, also used in recordings: `deployment/web`."""
         return f"{self.kind}/{self.name}"
 
     @classmethod
     def parse(cls, pod: str, reference: str | None) -> "Workload":
-        """What was recorded of the owner of a pod (namespace/name); by the pod's name where nothing was."""
+        """Parse the recorded owner of a pod (namespace/name); without one, derive it from the pod's name."""
         namespace, _, name = pod.partition("/")
         kind, _, owner = (reference or "").partition("/")
         if owner and (any(kind == each for each in WorkloadKind) or _CUSTOM_KIND.fullmatch(kind)):
@@ -137,13 +138,13 @@ class Workload:
 
     @property
     def is_custom(self) -> bool:
-        """Whether a controller that is no part of Kubernetes looks after it."""
+        """Whether it is managed by a controller that is not part of Kubernetes."""
         return "." in self.kind
 
     @property
     def stop_commands(self) -> tuple[str, ...]:
-        """What keeps its pods from being started; none for a static pod, which its file keeps. What a custom kind is
-        stopped by only its controller knows: a person edits it."""
+        """The commands that keep its pods from being started; none for a static pod, which depends on its file. Only a
+        custom kind's controller knows how to stop it, so the user has to edit the object."""
         name = shlex.quote(self.name)
         if self.kind in _SCALED:
             return (f"{self._kubectl} scale {self.kind} {name} --replicas=0",)
@@ -158,7 +159,7 @@ class Workload:
 
     @property
     def undo_commands(self) -> tuple[str, ...]:
-        """What takes that back; none for what is deleted."""
+        """The commands that undo the stop; none for deleted objects."""
         if self.kind == WorkloadKind.DAEMON_SET:
             return (f"{self._kubectl} patch daemonset {shlex.quote(self.name)} -p {shlex.quote(_ANYWHERE)}",)
         return (self._patch(_RESUME),) if self.kind in _SUSPENDED else ()
@@ -168,8 +169,8 @@ class Workload:
         return self.kind not in (WorkloadKind.JOB, WorkloadKind.POD) and not self.job
 
     def limit_command(self, container: str | None, limit: str) -> str:
-        """Sets a limit (`cpu=2`) of a container of its pods; empty where its template can't be changed. Where a custom
-        kind has it only its controller knows."""
+        """The command that sets a limit (`cpu=2`) for a container of its pods; empty if its template cannot be changed.
+        Only a custom kind's controller knows where the limit is."""
         if self.is_custom:
             return self._edit
         if self.kind not in _WITH_TEMPLATE:
@@ -182,7 +183,7 @@ class Workload:
         return f"{self._kubectl} edit {self.kind} {shlex.quote(self.name)}"
 
     def _patch(self, change: str) -> str:
-        # Custom kinds have no strategic merge.
+        # Custom kinds do not support strategic merge.
         return f"{self._kubectl} patch {self.kind} {shlex.quote(self.name)} --type=merge -p {shlex.quote(change)}"
 
     @property
@@ -191,20 +192,22 @@ class Workload:
 
 
 def logs_command(pod: str, container: str | None, *, previous: bool = True) -> str:
-    """What the container of a pod (namespace/name) wrote; `previous`: before it was started again."""
+    """The command that shows the log of a container in a pod (namespace/name); `previous`: of the run before the last
+    restart."""
     namespace, _, name = pod.partition("/")
     which, only = " --previous" if previous else "", f" -c {shlex.quote(container)}" if container else ""
     return f"kubectl -n {shlex.quote(namespace)} logs{which} {shlex.quote(name)}{only}"
 
 
 def describe_command(pod: str) -> str:
-    """Its owner, its limits and its last events."""
+    """The command that shows a pod's owner, limits and last events."""
     namespace, _, name = pod.partition("/")
     return f"kubectl -n {shlex.quote(namespace)} describe pod {shlex.quote(name)}"
 
 
 def workload_of(pod: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Workload:
-    """What keeps a pod (namespace/name) alive, by what its controller left on it; kubelet gives the runtime no more."""
+    """The owner of a pod (namespace/name), from the traces that its controller left on it; kubelet passes no more to
+    the runtime."""
     namespace, _, name = pod.partition("/")
     if is_static(annotations):
         return Workload(WorkloadKind.STATIC_POD, namespace, name)
@@ -221,35 +224,35 @@ def workload_of(pod: str, labels: Mapping[str, str], annotations: Mapping[str, s
 
 
 def reference_of(api_version: str, kind: str, name: str) -> str:
-    """An object of the API as `Workload.reference` has it."""
+    """The `Workload.reference` of an API object."""
     group = api_version.rpartition("/")[0]
     return f"{kind.lower()}{'' if group in _BUILT_IN_GROUPS else f'.{group}'}/{name}"
 
 
 def is_static(annotations: Mapping[str, str]) -> bool:
-    """Whether kubelet has the pod from a file on its node."""
+    """Whether kubelet runs the pod from a file on its node."""
     return annotations.get(_SOURCE) == "file"
 
 
 def pod_of(labels: Mapping[str, str]) -> str | None:
-    """namespace/pod, where kubelet made it."""
+    """namespace/pod, for a container that kubelet made."""
     name = labels.get(POD_NAME)
     return f"{labels.get(POD_NAMESPACE, '')}/{name}" if name else None
 
 
 def name_in_pod(labels: Mapping[str, str]) -> str | None:
-    """namespace/pod/container, where kubelet made it: the same for all its attempts."""
+    """namespace/pod/container, for a container that kubelet made: the same for all its attempts."""
     pod, container = pod_of(labels), labels.get(CONTAINER_NAME)
     return f"{pod}/{container}" if pod and container else None
 
 
 def is_sandbox(labels: Mapping[str, str]) -> bool:
-    """Whether a container of Docker holds a pod together and runs nothing."""
+    """Whether a Docker container is a pod's sandbox, which runs nothing."""
     return labels.get(_DOCKER_KIND) == _SANDBOX
 
 
 def workload_of_sandbox(labels: Mapping[str, str]) -> Workload | None:
-    """What keeps the pod of such a container alive."""
+    """The owner of the pod of a sandbox."""
     pod = pod_of(labels)
     given = {key.removeprefix(_ANNOTATION): value for key, value in labels.items() if key.startswith(_ANNOTATION)}
     return workload_of(pod, labels, given) if pod else None

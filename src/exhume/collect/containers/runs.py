@@ -1,4 +1,4 @@
-"""The runs of a container or unit: their times as engines write them, their history, and the age at which they end.
+"""The runs of a container or unit: parsing of engines' timestamps, their history, and the age at which they end.
 
 kubelet makes a new container for each restart and keeps the last few: the attempts of a pod's container.
 """
@@ -16,7 +16,7 @@ from exhume.model.clock import NANOS
 
 def nanoseconds(text: Any) -> int | None:
     """2026-01-02T03:04:05.678901234Z as nanoseconds of the wall clock; None for the year 1, which stands for never, and
-    for what is no time."""
+    for invalid times."""
     try:
         whole, _, rest = str(text).partition(".")
         digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
@@ -30,13 +30,13 @@ def nanoseconds(text: Any) -> int | None:
 
 
 SIGTERM = 128 + 15
-# Less time than this between the first start and now gives no rate: it counts as this much.
+# The minimum time span for a rate; a shorter time since the first start counts as this much.
 _SHORTEST_S = 60.0
 _LAST_EXITS = 10
 _LAST_RUNS = 1000
 # A pattern needs some runs.
 _FEWEST_RUNS = 3
-# kubelet keeps few ended containers: with this many attempts two of them make a pattern.
+# kubelet keeps few ended containers; with this many attempts, two ended ones are enough for a pattern.
 _MANY_ATTEMPTS = 3
 _ALIKE = 1.5
 _AGES = (
@@ -49,7 +49,8 @@ _AGES = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Times are wall nanoseconds; `ended` is None while it runs. A run that was stopped on request did not fail."""
+    """One run. Times are wall nanoseconds; `ended` is None while it runs. A run that was stopped on request did not
+    fail."""
 
     started: int
     ended: int | None = None
@@ -58,12 +59,12 @@ class Run:
 
     @property
     def lasted_s(self) -> float:
-        """Of a run that ended."""
+        """The duration of a run that ended."""
         return ((self.ended or self.started) - self.started) / NANOS
 
 
 def outcome(code: int | None, *, oom: bool, stopped: bool = False) -> str:
-    """How a container ended, in systemd's words; `stopped` on request."""
+    """How a container ended, in systemd's terms; `stopped` means on request."""
     if oom:
         return "oom-kill"
     if code == 0:
@@ -72,9 +73,9 @@ def outcome(code: int | None, *, oom: bool, stopped: bool = False) -> str:
 
 
 def history(runs: Sequence[Run], now: int, since: int) -> History:
-    """Of runs in the order of their starts, where all that started from `since` to `now` are known."""
+    """The history of runs in the order of their starts, when all starts from `since` to `now` are known."""
     ended = [run for run in runs if run.ended is not None]
-    # The first start is no restart; how often it restarts follows from the time since.
+    # The first start is not a restart; the restart rate is relative to the time since then.
     span_s = max(_SHORTEST_S, (now - runs[0].started) / NANOS) if runs else 0.0
     lasted = [run.lasted_s for run in ended]
     bad = [run.ended for run in ended if run.failed and run.ended is not None]
@@ -94,7 +95,7 @@ def history(runs: Sequence[Run], now: int, since: int) -> History:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One container of the row; times are wall nanoseconds."""
+    """One container of the series of attempts; times are wall nanoseconds."""
 
     number: int
     created: int
@@ -103,20 +104,20 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Those that the runtime still has, oldest first. `pod_made` is when the pod came to this node, None where that is
-    not known (the pod's sandbox was made again, so that the numbers go back further than it)."""
+    """The attempts that the runtime still has, oldest first. `pod_made` is when the pod came to this node, None if
+    unknown (the pod's sandbox was recreated, so the attempt numbers go back further than the sandbox)."""
 
     known: Sequence[Attempt] = field(default_factory=tuple)
     pod_made: int | None = None
 
     def history(self, now: int, since: int) -> History:
-        """How they fared. Attempts that are no longer there are taken to have ended like those that are."""
+        """The history of the attempts. Removed attempts are assumed to have ended like the remaining ones."""
         runs = [attempt.run for attempt in self.known if attempt.run is not None]
         last = self.known[-1].number
         if last == len(self.known) - 1:
             return history(runs, now, max(since, self.known[0].created))
-        # Numbers count from the first on; the time that they took is known where all fall into the time looked at,
-        # or by the oldest one that is left.
+        # Attempt numbers count from the first attempt. Their time span is known if all of them fall within the time
+        # range, or otherwise from the oldest remaining one.
         if self.pod_made is not None and self.pod_made >= since:
             first, began = 0, self.pod_made
         else:
@@ -138,7 +139,7 @@ class Attempts:
 
 
 def join_jobs(services: Iterable[Service], now: int) -> list[Service]:
-    """The services with those of a job's pods as one: a job makes a new pod where one failed, and keeps the others."""
+    """The services, with those of a job's pods merged: a job makes a new pod after a failure, and keeps the others."""
     rows: dict[tuple[str, ...], list[Service]] = defaultdict(list)
     for service in services:
         namespace, container = service.name.partition("/")[0], service.name.rpartition("/")[2]
@@ -148,7 +149,7 @@ def join_jobs(services: Iterable[Service], now: int) -> list[Service]:
 
 
 def _joined(row: list[Service], now: int) -> Service:
-    """The newest of the pods, with the history of all of them. A person may still name an earlier one."""
+    """The newest of the pods, with the history of all of them. Users may still refer to an earlier one."""
     row = sorted(row, key=lambda service: service.created or 0)
     known = [service.history for service in row if service.history is not None]
     ends = [each for history in known for each in history.exits]
@@ -167,7 +168,7 @@ def _joined(row: list[Service], now: int) -> Service:
 
 
 def age_pattern(lasted_s: Sequence[float], fewest: int = _FEWEST_RUNS) -> str:
-    """How old it gets, in a sentence; empty where there are too few runs."""
+    """A sentence about the age that runs reach; empty if there are too few runs."""
     lasted = sorted(max(0.0, each) for each in lasted_s[-_LAST_RUNS:])
     if len(lasted) < fewest:
         return ""

@@ -1,8 +1,8 @@
-"""Which unit of systemd keeps a container, where nothing on the container says so: the one that starts it.
+"""Find the systemd unit that owns a container without an owner label: the unit that starts it.
 
-`docker run --name web`, or `docker compose up`, in a unit leaves no mark of the unit on the container; stopped, it is
-started again by the unit. Looked at are the commands of units, the scripts that these name, and the clients of
-container runtimes among the processes of units; the same of Podman, also within `sh -c`.
+`docker run --name web`, or `docker compose up`, in a unit leaves no mark of the unit on the container; if the container
+is stopped, the unit starts it again. This module examines the commands of units, the scripts that they name, and the
+container clients among the processes of units; Podman likewise, also within `sh -c`.
 """
 
 import os
@@ -21,12 +21,12 @@ from exhume.model.audit import Manager, Service, ServiceList
 
 _ENGINES = {"docker": Manager.DOCKER, "podman": Manager.PODMAN}
 _COMPOSE = {"docker-compose": Manager.DOCKER, "podman-compose": Manager.PODMAN}
-# Looks after one container of Podman, whose whole id is among its arguments.
+# Monitors one Podman container, whose full id is among its arguments.
 _MONITOR = "conmon"
 _CLIENTS = frozenset({*_ENGINES, *_COMPOSE, _MONITOR})
 _VERBS = ("run", "start", "compose")
 _COMPOSE_VERBS = ("up", "start", "run")
-# Options of compose, before and after its verb, that have a value of their own.
+# Options of compose, before and after its verb, that take a value.
 _FILE, _PROJECT, _DIRECTORY = ("-f", "--file"), ("-p", "--project-name"), ("--project-directory",)
 _VALUED = frozenset({*_FILE, *_PROJECT, *_DIRECTORY, "--profile", "--env-file", "--ansi", "--parallel", "--progress"})
 _VALUED_LATER = frozenset(
@@ -44,7 +44,8 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _MOST_SCRIPT = 1 << 16
 _MOST_SCRIPTS = 4
 _MOST_CMDLINE = 1 << 14
-# What runs scripts. A daemon that starts clients for others (cron, sshd, an agent) does not keep their containers.
+# Programs that run scripts. A daemon that starts clients for others (cron, sshd, an agent) does not own their
+# containers.
 _INTERPRETER = re.compile(r"(?:ba|da|a|z|k)?sh|busybox|(?:python|perl|ruby)[\d.]*")
 # These run containers for any client.
 _RUNTIMES = re.compile(r"(?:docker|containerd|podman|crio|cri-o|user@.*)\.\w+")
@@ -53,7 +54,7 @@ _LEAST_ID = 12
 
 @dataclass(frozen=True, slots=True)
 class Compose:
-    """What a call of compose is about. `directory` is the one that it was given; empty where it uses its own."""
+    """The target of a compose command. `directory` is the given one; empty if it uses its working directory."""
 
     project: str = ""
     file: str = ""
@@ -63,9 +64,10 @@ class Compose:
 
 @dataclass(frozen=True, slots=True)
 class ContainerStart:
-    """One command that starts containers, by their names or ids, or by compose. `label` is its program and verb; what
-    is in none of these, such as a variable of a shell, is not known, but may be among `args`. It is of a `unit`, found
-    in a file or process (`where`, empty for the unit itself), and runs in a `directory`."""
+    """One command that starts containers, by name or id, or through compose. `label` is its program and verb;
+    containers that are in none of these, such as a shell variable, are unknown, but may be among `args`. The command
+    belongs to a `unit`, was found in a file or process (`where`, empty for the unit itself), and runs in a `directory`.
+    """
 
     manager: Manager
     label: str
@@ -78,13 +80,13 @@ class ContainerStart:
 
     @property
     def is_vague(self) -> bool:
-        """Whether variables of a shell stand where names would."""
+        """Whether there are shell variables in place of names."""
         return any("$" in arg for arg in self.args)
 
 
 def with_their_units(services: Sequence[Service], starts: Sequence[ContainerStart]) -> ServiceList:
-    """The same, with the unit as the owner of each container that one starts; and the units that start some which can't
-    be known, where these may be among those that are left."""
+    """The same services, with a unit as the owner of each container that it starts; and the units that start unknown
+    containers, if these may be among the remaining ones."""
     found, left = list(services), []
     meant: set[int] = set()
     for place, each in enumerate(services):
@@ -106,7 +108,7 @@ def with_their_units(services: Sequence[Service], starts: Sequence[ContainerStar
 
 
 def _may_be_kept(service: Service) -> bool:
-    """Whether it is a container that no known service keeps; compose only does what it is called for."""
+    """Whether it is a container without a known owner; Compose acts only when it is called."""
     ownerless = not service.owner or service.owner.startswith(COMPOSE_PROJECT)
     return service.manager in (Manager.DOCKER, Manager.PODMAN) and service.pod is None and ownerless
 
@@ -120,7 +122,7 @@ def _is_meant(service: Service, start: ContainerStart) -> bool:
 
 
 def _is_of_project(service: Service, about: Compose, directory: str) -> bool:
-    """Whether a container is of the project that a call of compose is about: by its name, its file or its place."""
+    """Whether a container belongs to the project of a compose command: by its name, its file or its directory."""
     if not service.owner.startswith(COMPOSE_PROJECT):
         return False
     project, _, name = service.owner.removeprefix(COMPOSE_PROJECT).partition(COMPOSE_SERVICE)
@@ -135,20 +137,20 @@ def _is_of_project(service: Service, about: Compose, directory: str) -> bool:
 
 
 def _may_be_meant(service: Service, start: ContainerStart) -> bool:
-    """Whether a container may be among those that a unit starts without naming them, by its image if known."""
+    """Whether a container may be among those that a unit starts without naming them; judged by its image if known."""
     if start.manager is not service.manager:
         return False
     if (about := start.compose) is not None:
-        # Where a call of compose says its project, by name or place, what is not of it is another's.
+        # If a compose command identifies its project, by name or directory, containers of other projects are not meant.
         place = posixpath.join(start.directory, about.directory, about.file)
         says_which = bool(about.project) or (place.startswith("/") and posixpath.normpath(place) != "/")
         return service.owner.startswith(COMPOSE_PROJECT) and (start.is_vague or not says_which)
-    # A name that no container has is that of one which is not there now.
+    # A name that no container has belongs to one that does not exist now.
     return not start.names and (start.is_vague or service.image in start.args)
 
 
 def unit_starts(root: NodeRoot, services: Sequence[Service]) -> list[ContainerStart]:
-    """Every start of containers by a unit; nothing where no container could be meant."""
+    """Every start of containers by a unit; empty if there are no containers that could be meant."""
     if not any(each.manager in (Manager.DOCKER, Manager.PODMAN) for each in services):
         return []
     units = [each for each in services if each.manager is Manager.SYSTEMD and not _RUNTIMES.fullmatch(each.id)]
@@ -157,7 +159,7 @@ def unit_starts(root: NodeRoot, services: Sequence[Service]) -> list[ContainerSt
 
 
 def own_starts(unit: Service) -> Iterator[ContainerStart]:
-    """By the commands of the unit itself, and by each part of one that is given to a shell."""
+    """The starts in the commands of the unit itself, and in each part of a command passed to a shell."""
     for command in unit.starts or (unit.command or "",):
         args = _split(command)
         parts = [_split(part) for arg in args if " " in arg for part in _SHELL_MARKS.split(arg)]
@@ -168,7 +170,7 @@ def own_starts(unit: Service) -> Iterator[ContainerStart]:
 def _in_scripts(root: NodeRoot, unit: Service) -> Iterator[ContainerStart]:
     paths: dict[str, None] = {}
     for args in map(_split, unit.starts or (unit.command or "",)):
-        # The program, and for one that runs scripts the files among its arguments.
+        # The program, and for an interpreter the files among its arguments.
         program = args[0].lstrip("-@:+!|") if args else ""
         named = [program, *(args[1:] if _INTERPRETER.fullmatch(program.rpartition("/")[2]) else [])]
         paths |= dict.fromkeys(part for word in named for part in word.split() if part.startswith("/"))
@@ -212,7 +214,7 @@ def _target(link: Path) -> str:
 
 
 def _in_script(text: str) -> Iterator[ContainerStart]:
-    """Of a shell's script; variables that it sets to a plain text, and to one alone, stand for that."""
+    """The starts in a shell script. A variable that is only ever set to one plain text stands for that text."""
     if not any(engine in text for engine in _ENGINES):
         return
     lines = [line for line in text.replace("\\\n", " ").splitlines() if not line.lstrip().startswith("#")]
@@ -227,7 +229,7 @@ def _in_script(text: str) -> Iterator[ContainerStart]:
 
 
 def _in_args(args: Sequence[str]) -> Iterator[ContainerStart]:
-    """Of the arguments of one command."""
+    """The starts in the arguments of one command."""
     programs = [arg.rpartition("/")[2] for arg in args]
     at = next((place for place, program in enumerate(programs) if program in _CLIENTS), None)
     if at is None:
@@ -262,7 +264,7 @@ def _by_compose(manager: Manager, program: str, args: Sequence[str]) -> Iterator
         return
     _, services = _options(rest[1:], _VALUED_LATER, whole=True)
     if rest[0] == "run":
-        # What comes after the first is a command for inside.
+        # What follows the first is a command to run inside.
         services = services[:1]
     project, file, directory = (
         next((options[key] for key in keys if key in options), "") for keys in (_PROJECT, _FILE, _DIRECTORY)
@@ -274,7 +276,8 @@ def _by_compose(manager: Manager, program: str, args: Sequence[str]) -> Iterator
 def _options(
     args: Sequence[str], valued: frozenset[str], *, whole: bool = False
 ) -> tuple[dict[str, str], Sequence[str]]:
-    """Options with their first values, and the rest from the first other argument on; of the `whole`, all others."""
+    """Options with their first values, and the rest from the first other argument on; with `whole`, all other
+    arguments."""
     found: dict[str, str] = {}
     others: list[str] = []
     place = 0
