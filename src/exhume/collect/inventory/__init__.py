@@ -1,1 +1,1 @@
-"""Node into inventory: one reader for each section, all of them bounded."""
+"""Read the inventory of a node: one reader per section, all of them bounded."""

@@ -1,9 +1,9 @@
 """The process that reads sections of the inventory for the recorder. Arguments: the recorder's pid, the node's root,
 and the sections.
 
-Each section is a line on standard output: its name, a digest of what in it is worth a new row, what is missing of it
-(JSON), the size of its content and how many bytes of it follow, divided by tabs; then the content (JSON), compressed,
-as the recorder keeps it. A slow systemd or container runtime holds up this process alone.
+Each section is a line on standard output with tab-separated fields: its name, a digest of the content that warrants a
+new row, what is missing (JSON), the size of its content, and how many bytes of it follow. Then comes the content
+(JSON), compressed, as the recorder keeps it. A slow systemd or container runtime delays only this process.
 """
 
 import ctypes
@@ -21,10 +21,10 @@ from exhume.collect.node_root import NodeRoot
 from exhume.model.inventory import bucket
 from exhume.model.inventory.codec import missing_text, section_text
 
-# Of a section as text; a larger one is reported as missing.
+# Limit for a section as text; a larger one is reported as missing.
 MOST_BYTES = 4 << 20
 _PR_SET_PDEATHSIG = 1
-# What differs between any two looks at the same state.
+# Fields that differ between any two reads of the same state.
 _MOVING = frozenset(("age_s", "history", "at", "uptime_s", "booted_at", "created", "started"))
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
-    # Ctrl-C is for the recorder, which ends this process.
+    # Ctrl-C is meant for the recorder, which stops this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for section in read_sections(NodeRoot(root), names):
         sys.stdout.buffer.write(packed(section))
@@ -53,7 +53,7 @@ def packed(section: Section) -> bytes:
 
 
 def stable_digest(content: str, missing: str) -> str:
-    """The same for two looks at a node that did not change: without times, ages and counters."""
+    """A digest that is equal for two reads of an unchanged node: without times, ages and counters."""
     still = json.dumps([_still(json.loads(text)) if text else None for text in (content, missing)], sort_keys=True)
     return hashlib.blake2b(still.encode(), digest_size=8).hexdigest()
 

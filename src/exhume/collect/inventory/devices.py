@@ -15,14 +15,14 @@ from exhume.procfs.interrupts import interrupt_name, parse_header, parse_label
 
 _MOST_MODULES, _MOST_NICS, _MOST_QUEUES = 2000, 64, 1024
 _MOST_INTERRUPTS = 32 << 20
-# linux/sockios.h, linux/ethtool.h: struct ethtool_drvinfo begins with the command and five texts of 32 bytes.
+# linux/sockios.h, linux/ethtool.h: struct ethtool_drvinfo begins with the command and five strings of 32 bytes.
 _SIOCETHTOOL, _GDRVINFO = 0x8946, 0x00000003
 _DRVINFO_BYTES, _TEXT_BYTES = 196, 32
 _IFNAMSIZ = 16
 
 
 def read_modules(files: NodeFiles) -> dict[str, str]:
-    """Names, with the version where a module has one: those of the kernel's own tree have none."""
+    """Module names, with the version if a module has one: modules of the kernel's own tree have none."""
     host = files.root.host
     lines = files.text(host.proc / "modules", 4 << 20).splitlines()
     names = sorted(line.split(" ", 1)[0] for line in lines if line)
@@ -35,10 +35,10 @@ def read_modules(files: NodeFiles) -> dict[str, str]:
 
 
 def read_nics(files: NodeFiles) -> tuple[Nic, ...]:
-    """Interfaces that have a device; those of containers, bridges and tunnels have none."""
+    """Interfaces backed by a device; those of containers, bridges and tunnels have none."""
     root = files.root.host.sys / "class/net"
     try:
-        names = sorted(os.listdir(root))  # noqa: PTH208  names alone
+        names = sorted(os.listdir(root))  # noqa: PTH208  names only
     except PermissionError:
         raise Unreadable(Reason.PERMISSION, f"{root} may not be read") from None
     except OSError:
@@ -56,7 +56,7 @@ def _nic(files: NodeFiles, path: Path, queues: dict[str, str]) -> Nic:
         driver = clean((path / "device/driver").resolve(strict=True).name)
     except OSError:
         driver = ""
-    # The version of the module, for drivers that say nothing of their own.
+    # The version of the module, for drivers that report none.
     version = files.line(files.root.host.sys / "module" / driver / "version") if _is_name(driver) else ""
     firmware = ""
     if _is_ours(path):
@@ -83,8 +83,8 @@ def _nic(files: NodeFiles, path: Path, queues: dict[str, str]) -> Nic:
 
 
 def driver_info(name: str) -> tuple[str, str, str]:
-    """Driver, its version and the firmware of an interface of this network namespace, by ETHTOOL_GDRVINFO, which needs
-    no privileges. Raises OSError."""
+    """Driver, its version and the firmware of an interface in this network namespace, from ETHTOOL_GDRVINFO, which
+    needs no privileges. Raises OSError."""
     answer = ctypes.create_string_buffer(struct.pack("=I", _GDRVINFO), _DRVINFO_BYTES)
     request = struct.pack(f"{_IFNAMSIZ}sP16x", name.encode()[: _IFNAMSIZ - 1], ctypes.addressof(answer))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
@@ -93,12 +93,12 @@ def driver_info(name: str) -> tuple[str, str, str]:
         answer.raw[at : at + _TEXT_BYTES].partition(b"\0")[0].decode("utf-8", "replace").strip()
         for at in range(4, 4 + 3 * _TEXT_BYTES, _TEXT_BYTES)
     )
-    # Some drivers have words for nothing.
+    # Some drivers use a placeholder for an empty value.
     return clean(driver), clean(version), "" if firmware in ("N/A", "n/a") else clean(firmware)
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether an interface is in the network namespace of this process: sysfs has a file system for each."""
+    """Whether an interface is in the network namespace of this process: there is one sysfs filesystem per namespace."""
     try:
         return (Path("/sys/class/net") / path.name).stat().st_dev == path.stat().st_dev
     except OSError:
@@ -124,7 +124,7 @@ def _queue_cores(files: NodeFiles, wanted: frozenset[str]) -> dict[str, dict[str
         if queue is None or queue.device not in wanted or len(found.get(queue.device, {})) >= _MOST_QUEUES:
             continue
         place = host.proc / "irq" / irq
-        # Which of the allowed cores the interrupt is really sent to, where the kernel says so (since 4.13).
+        # The allowed core that the interrupt is actually routed to, if the kernel reports it (since 4.13).
         cores = files.line(place / "effective_affinity_list") or files.line(place / "smp_affinity_list")
         if cores:
             found.setdefault(queue.device, {}).setdefault(str(queue.queue), cores)
@@ -132,7 +132,8 @@ def _queue_cores(files: NodeFiles, wanted: frozenset[str]) -> dict[str, dict[str
 
 
 def _speed(path: Path) -> int | None:
-    """None while the link is down, where reading it is refused (net/core/net-sysfs.c, speed_show), or unknown."""
+    """None while the link is down, when reading it is refused (net/core/net-sysfs.c, speed_show), or when it is
+    unknown."""
     try:
         return _number((path / "speed").read_text().strip())
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""Files of the node that an inventory is read from, bounded, with the reason where one can't be read.
+"""Files of the node that an inventory is read from, bounded, with the reason when one cannot be read.
 
-Names and values in them were written by others: they are cut, and what is not Unicode is replaced.
+The names and values in them are untrusted: they are truncated, and invalid Unicode is replaced.
 """
 
 import os
@@ -27,14 +27,14 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class NodeFiles:
-    """Reads files of a node; `missing` collects what could not be read of a section, under the name that it has."""
+    """Reads files of a node; `missing` collects what could not be read, under the name of the section."""
 
     root: NodeRoot
     section: str
     missing: list[Missing] = field(default_factory=list)
 
     def read(self, name: str | Path, most: int = _MOST_BYTES) -> bytes:
-        """The beginning of a plain file: by the node's name for it, or by the path of a file of /proc or /sys. Raises
+        """The beginning of a regular file: by the node's name for it, or by the path of a file of /proc or /sys. Raises
         Unreadable."""
         try:
             path = name if isinstance(name, Path) else self.root.file(name)
@@ -46,11 +46,11 @@ class NodeFiles:
         return self.read(name, most).decode("utf-8", "replace")
 
     def line(self, name: str | Path) -> str:
-        """The first line of a small file; empty where it can't be read."""
+        """The first line of a small file; empty when it cannot be read."""
         return self.optional(name, 4096).partition("\n")[0].strip()[:MOST_TEXT]
 
     def optional(self, name: str | Path, most: int = _MOST_BYTES) -> str:
-        """The same of a file that need not be there: empty where it isn't. One that is closed to us is noted."""
+        """The same for an optional file: empty when it does not exist. A file without read permission is noted."""
         try:
             return self.text(name, most)
         except Unreadable as error:
@@ -59,19 +59,19 @@ class NodeFiles:
             return ""
 
     def note(self, part: str, reason: Reason, detail: str) -> None:
-        """Something is missing: a part of the section, or (empty) some of the whole."""
+        """Note that something is missing: a part of the section, or (empty) some of the whole."""
         name = f"{self.section}.{clean(part, 80)}" if part else self.section
         self.missing.append(Missing(name, reason, clean(detail)))
 
     def bounded(self, values: Mapping[str, str], most: int) -> dict[str, str]:
-        """At most so many values, sorted; that more were there is noted."""
+        """At most this many values, sorted; a note records that there were more."""
         if len(values) > most:
             self.note("", Reason.TRUNCATED, f"{len(values):,} entries, of which {most:,} are kept")
         return {clean(name): clean(values[name]) for name in sorted(values)[:most]}
 
 
 def read_plain(path: Path, most: int) -> bytes:
-    """Raises OSError, also for what is not a plain file: to open anything else may take for ever."""
+    """Read a regular file. Raises OSError, also for anything else, which may block forever on open."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -94,12 +94,12 @@ def _unreadable(error: OSError, name: str) -> Unreadable:
 
 
 def clean(text: str, most: int = MOST_TEXT) -> str:
-    """A name or value of others: cut, and encodable."""
+    """Make an untrusted name or value safe: truncated, and encodable."""
     return text[:most].encode("utf-8", "replace").decode()
 
 
 def assignments(text: str, separator: str = "=") -> Iterator[tuple[str, str]]:
-    """`KEY=value` and `KEY="value"` lines, as os-release(5) has them."""
+    """`KEY=value` and `KEY="value"` lines, in the format of os-release(5)."""
     for line in text.splitlines():
         name, found, value = line.strip().partition(separator)
         if found and name and not name.startswith("#"):

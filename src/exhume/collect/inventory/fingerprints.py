@@ -1,6 +1,6 @@
-"""Whether the inputs of a section changed, at the price of some dozen system calls: times of files, names in
-directories, and the content of small files of the kernel. Reading a section takes a process of its own; this is done in
-the recorder's."""
+"""Detect changes in the inputs of a section at the cost of a few dozen system calls: mtimes of files, names in
+directories, and the content of small kernel files. Reading a section takes a separate process; this is done in the
+recorder's."""
 
 import os
 import re
@@ -11,13 +11,14 @@ from pathlib import Path
 from exhume.collect.node_root import NodeRoot
 from exhume.procfs.host import Host
 
-# The sections that are read on a node, in the order in which they are looked at. Not taken from the model: its classes
-# would stay in the memory of the recorder, which handles sections as texts alone.
+# The sections that are read on a node, in the order in which they are checked. Not imported from the model: its classes
+# would stay in the memory of the recorder, which handles sections only as text.
 READ_SECTIONS = (
     *("os", "image", "hardware", "kernel", "packages", "sysctls", "limits", "mounts", "modules", "nics", "cgroups"),
     *("units", "containers", "boot", "cloud"),
 )
-# Files and directories of the node whose state is looked at. A directory's time moves when a name in it comes or goes.
+# Files and directories of the node whose state is checked. A directory's mtime changes when an entry is added or
+# removed.
 _RPM = ("/var/lib/rpm", "/usr/lib/sysimage/rpm")
 _PATHS: dict[str, tuple[str, ...]] = {
     "os": ("/etc/os-release", "/usr/lib/os-release", "/etc/localtime"),
@@ -40,7 +41,7 @@ _PATHS: dict[str, tuple[str, ...]] = {
     ),
     "cloud": ("/run/cloud-init/instance-data.json",),
 }
-# Below /proc and /sys: files whose content is looked at.
+# Files below /proc and /sys whose content is checked.
 _PROC = {
     "kernel": ("sys/kernel/osrelease", "sys/kernel/tainted"),
     "sysctls": (
@@ -60,7 +61,7 @@ _SYS = {
 }
 _MOST_BYTES = 8 << 20
 _MOST_IRQS = 256
-# Lines of mountinfo that are not part of the inventory, by the type and by the point.
+# Lines of mountinfo that are not part of the inventory, by filesystem type and by mount point.
 _PASSING = re.compile(
     rb" /(?:proc|sys|run/(?:containerd|docker|user|netns|credentials|k3s|crio|systemd)|snap"
     rb"|var/lib/(?:kubelet|docker|containers|containerd|rancher))/"
@@ -68,7 +69,7 @@ _PASSING = re.compile(
 
 
 def fingerprint(root: NodeRoot, section: str) -> int:
-    """A number that changes, most likely, when the section does."""
+    """A number that almost certainly changes when the section does."""
     host = root.host
     state = repr([_stat(root, path) for path in _PATHS.get(section, ())]).encode()
     for top, names in ((host.proc, _PROC.get(section, ())), (host.sys, _SYS.get(section, ()))):
@@ -103,18 +104,18 @@ def _content(path: Path, most: int = 4096) -> bytes:
 
 
 def _modules(host: Host) -> bytes:
-    """Names alone: how often each is used changes all the time."""
+    """Only the names: reference counts change all the time."""
     return b" ".join(sorted(line.partition(b" ")[0] for line in _content(host.proc / "modules", 1 << 20).split(b"\n")))
 
 
 def _mounts(host: Host) -> bytes:
     lines = _content(host.proc / "1/mountinfo", _MOST_BYTES).split(b"\n")
-    # Without the numbers of mounts, which are new after each remount.
+    # Without the mount IDs, which are new after each remount.
     return b"\n".join(sorted(b" ".join(line.split(b" ")[3:]) for line in lines if not _PASSING.search(line)))
 
 
 def _nics(host: Host) -> bytes:
-    """Interfaces with their MTU, and the cores that their interrupts may be sent to."""
+    """Interfaces with their MTU, and the cores that their interrupts may be routed to."""
     found = []
     for name in _listed(host.sys / "class/net"):
         device = host.sys / "class/net" / name
@@ -131,7 +132,7 @@ def _cgroups(host: Host) -> bytes:
 
 def _listed(directory: Path) -> list[str]:
     try:
-        return sorted(os.listdir(directory))  # noqa: PTH208  names alone
+        return sorted(os.listdir(directory))  # noqa: PTH208  names only
     except OSError:
         return []
 

@@ -1,7 +1,7 @@
-"""Installed packages, out of the databases of dpkg, rpm and apk as files: no package manager is run.
+"""Installed packages, read from the database files of dpkg, rpm and apk: no package manager is run.
 
-rpm keeps one record (a header of its own format) for each package, in one of three containers: SQLite (rpm 4.16 and
-later), Berkeley DB hash tables (before, read by rpm's own lib/backend/bdb_ro.cc) and ndb (lib/backend/ndb/rpmpkg.c).
+rpm keeps one record (a header in its own format) per package, in one of three containers: SQLite (rpm 4.16 and later),
+Berkeley DB hash tables (earlier; read by rpm's own lib/backend/bdb_ro.cc) and ndb (lib/backend/ndb/rpmpkg.c).
 Everything in them is untrusted: offsets are checked, and work is bounded.
 """
 
@@ -19,11 +19,11 @@ from exhume.model.inventory import Packages, Reason
 MOST_PACKAGES = 20_000
 _DPKG, _DPKG_PARTS, _APK = "/var/lib/dpkg/status", "/var/lib/dpkg/status.d", "/lib/apk/db/installed"
 _RPM = ("/var/lib/rpm", "/usr/lib/sysimage/rpm")
-# 3,000 packages take 5 MB of dpkg's and 150 MB of rpm's.
+# 3,000 packages take 5 MB in dpkg's database and 150 MB in rpm's.
 _MOST_STATUS, _MOST_RPM = 64 << 20, 512 << 20
 _MOST_PARTS = 5000
 _DPKG_FIELD = re.compile(rb"^(Package|Status|Version): (.*)$", re.MULTILINE)
-# Tags and types of rpm's headers (include/rpm/rpmtag.h).
+# Tags and types of rpm headers (include/rpm/rpmtag.h).
 _NAME, _VERSION, _RELEASE, _EPOCH = 1000, 1001, 1002, 1003
 _INT32, _STRING = 4, 6
 _KEYS = "gpg-pubkey"
@@ -32,7 +32,7 @@ _ENTRY = struct.Struct(">4I")
 
 
 def read_packages(files: NodeFiles) -> Packages:
-    """Of the first database that is there. Raises Unreadable where there is none, or it is closed to us."""
+    """The packages in the first database that exists. Raises Unreadable when there is none, or it may not be read."""
     problem: Unreadable | None = None
     for read in (_dpkg, _rpm, _apk):
         try:
@@ -58,7 +58,7 @@ def _dpkg(files: NodeFiles) -> Packages:
     try:
         content = files.read(_DPKG, _MOST_STATUS)
     except Unreadable:
-        # Images without a package manager have one file for each package.
+        # Images without a package manager have one file per package.
         content = b"\n\n".join(_parts(files))
         if not content:
             raise
@@ -78,7 +78,7 @@ def _parts(files: NodeFiles) -> Iterator[bytes]:
 def _dpkg_entries(content: bytes) -> Iterator[tuple[str, str]]:
     for entry in content.split(b"\n\n"):
         known = dict(_DPKG_FIELD.findall(entry))
-        # Removed packages stay in the list, with their settings.
+        # Removed packages stay in the list if their configuration was kept.
         if b"Package" in known and known.get(b"Status", b"install ok installed").split()[2:] == [b"installed"]:
             yield _text(known[b"Package"]), _text(known.get(b"Version", b""))
 
@@ -98,7 +98,7 @@ def _rpm(files: NodeFiles) -> Packages:
     for directory in _RPM:
         for name, records in (("rpmdb.sqlite", _sqlite), ("Packages.db", _ndb), ("Packages", _berkeley)):
             try:
-                # Whether it is there and open to us: what comes after has no words for it.
+                # Check that it exists and is readable: the SQLite errors below do not tell.
                 files.read(f"{directory}/{name}", 1)
             except Unreadable as error:
                 problem = error if error.reason is not Reason.ABSENT else problem
@@ -115,14 +115,14 @@ def _rpm_entries(records: Iterator[bytes]) -> Iterator[tuple[str, str]]:
     for record in records:
         known = header_values(record)
         name, version, release = (str(known.get(tag, "")) for tag in (_NAME, _VERSION, _RELEASE))
-        # Keys of vendors are kept as packages.
+        # Vendor keys are stored as packages.
         if name and name != _KEYS:
             epoch = f"{known[_EPOCH]}:" if known.get(_EPOCH) else ""
             yield clean(name), clean(f"{epoch}{version}-{release}")
 
 
 def header_values(record: bytes) -> dict[int, str | int]:
-    """The values of a header that are needed here. Raises ValueError for what is none."""
+    """The required values of a header. Raises ValueError for an invalid header."""
     if len(record) < 8:
         raise ValueError("a header is cut off")
     entries, length = struct.unpack_from(">2I", record)
@@ -142,7 +142,7 @@ def header_values(record: bytes) -> dict[int, str | int]:
 
 
 def _sqlite(path: Path) -> Iterator[bytes]:
-    # Immutable: nothing is locked or written, not even where the directory could be.
+    # Immutable: nothing is locked or written, even if the directory is writable.
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
     try:
         for (blob,) in connection.execute("SELECT blob FROM Packages LIMIT ?", (2 * MOST_PACKAGES,)):
@@ -153,7 +153,7 @@ def _sqlite(path: Path) -> Iterator[bytes]:
 
 
 def _ndb(path: Path) -> Iterator[bytes]:
-    """Pages of slots, each with the place of a record in blocks of 16 bytes (lib/backend/ndb/rpmpkg.c)."""
+    """Pages of slots, each with the position of a record in blocks of 16 bytes (lib/backend/ndb/rpmpkg.c)."""
     content = _whole(path)
     if content[:4] != b"RpmP":
         raise ValueError("it is not a database of ndb")
@@ -170,7 +170,7 @@ def _ndb(path: Path) -> Iterator[bytes]:
         yield content[begin + 16 : begin + 16 + length]
 
 
-# Pages of a hash table (src/dbinc/db_page.h): kinds, the common header, and entries that lie on pages of their own.
+# Pages of a hash table (src/dbinc/db_page.h): types, the common header, and entries stored on their own pages.
 _HASH_META, _HASH_UNSORTED, _OVERFLOW, _HASH = 8, 2, 7, 13
 _HASH_MAGIC = 0x061561
 _PAGE_HEADER = 26
@@ -182,8 +182,8 @@ def _berkeley(path: Path) -> Iterator[bytes]:
 
 
 class _HashTable:
-    """Pages of one size: those of the table have pairs of keys and values, and a value that is larger than a page is
-    on linked pages of its own."""
+    """Pages of one size: pages of the table hold pairs of keys and values, and a value larger than a page is on linked
+    pages of its own."""
 
     def __init__(self, content: bytes) -> None:
         order = next((sign for sign in "<>" if content[12:16] == struct.pack(f"{sign}I", _HASH_MAGIC)), None)
@@ -193,7 +193,7 @@ class _HashTable:
         (self._size,) = self._unpack("I", 20)
         if not 512 <= self._size <= 65536 or self._size & (self._size - 1):
             raise ValueError("its pages have no size")
-        # No page belongs to two records: all together are bounded by the file.
+        # No page belongs to two records, so all records together are bounded by the file.
         self._left = len(content) // self._size
 
     def records(self) -> Iterator[bytes]:
@@ -205,7 +205,7 @@ class _HashTable:
             if _PAGE_HEADER + 2 * entries > size:
                 raise ValueError("a page has more entries than room")
             for offset in self._unpack(f"{entries}H", begin + _PAGE_HEADER)[1::2]:
-                # A record of rpm is larger than what fits on the page.
+                # An rpm record is larger than what fits on the page.
                 if offset + 12 <= size and self._content[begin + offset] == _OFF_PAGE:
                     yield self._record(*self._unpack("2I", begin + offset + 4))
 

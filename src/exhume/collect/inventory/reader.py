@@ -1,4 +1,4 @@
-"""The inventory of a node: every section that can be read, and for each other one the reason."""
+"""The inventory of a node: every section that can be read, and the reason for each one that cannot."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from exhume.model.audit import Service
 from exhume.model.clock import SystemClock
 from exhume.model.inventory import Inventory, Missing, Reason, assemble
 
-# The module of each section's reader. They are loaded when they are needed: some take longer to load than to read what
-# has changed.
+# The module of each section's reader. They are imported on demand: some take longer to import than to read what has
+# changed.
 _MODULES = {
     **dict.fromkeys(("os", "image", "hardware", "kernel"), "system"),
     "packages": "packages",
@@ -22,7 +22,7 @@ _MODULES = {
     "cgroups": "system",
     **dict.fromkeys(("units", "containers"), "services"),
     "cloud": "system",
-    # Last: how the boot went is seen from the units.
+    # Last, since it is derived from the units.
     "boot": "services",
 }
 READ_SECTIONS = tuple(_MODULES)
@@ -30,7 +30,7 @@ READ_SECTIONS = tuple(_MODULES)
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section that was read, or None, and what is missing of it."""
+    """A section that was read, or None, and what is missing from it."""
 
     name: str
     value: Any
@@ -40,7 +40,7 @@ class Section:
 def read_sections(
     root: NodeRoot, names: Collection[str] = READ_SECTIONS, progress: Callable[[str, float], None] = lambda *_: None
 ) -> list[Section]:
-    """These sections. Reading one never fails: its value is None then, and the reason is with it."""
+    """Read these sections. Reading one never fails: its value is None then, and the reason is recorded with it."""
     found: list[Section] = []
     units: Sequence[Service] | None = None
     wanted = [name for name in READ_SECTIONS if name in names]
@@ -76,7 +76,7 @@ def _read(root: NodeRoot, name: str, read: Callable[[NodeFiles], Any]) -> Sectio
 def take_inventory(
     root: NodeRoot, labels: Mapping[str, str] | None = None, progress: Callable[[str, float], None] = lambda *_: None
 ) -> Inventory:
-    """The inventory of a node now; `labels` are what its operator and its cluster call it."""
+    """The current inventory of a node; `labels` are the names that its operator and its cluster give it."""
     taken_at = SystemClock().wall_ns()
     sections = read_sections(root, progress=progress)
     values = {each.name: each.value for each in sections}

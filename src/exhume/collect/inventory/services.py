@@ -1,4 +1,4 @@
-"""Units and containers of a node as an audit reads them, without what may hold secrets, and how its boot went."""
+"""Units and containers of a node as an audit reads them, without potential secrets, and the state of its boot."""
 
 import json
 import os
@@ -20,14 +20,14 @@ from exhume.model.redaction import redact_line
 
 _HOURS = 24.0
 MOST_UNITS, MOST_CONTAINERS = 5000, 5000
-# Of each service; what crash-loops has the same end again and again.
+# Per service; exits of a service that crash-loops are all the same.
 _MOST_EXITS, _MOST_NAMES = 5, 20
 _CLOUD_INIT = ("/run/cloud-init", "/var/lib/cloud/data")
 _MOST_STATUS = 1 << 20
 
 
 def read_units(files: NodeFiles) -> tuple[Service, ...]:
-    """Every service, and of other units those that failed. Raises Unreadable where systemd does not answer."""
+    """Every service, and failed units of other types. Raises Unreadable when systemd does not answer."""
     seen = read_services(files.root, _HOURS)
     if not seen.services:
         why = "; ".join(seen.blind_spots) or "systemd has no units"
@@ -38,7 +38,7 @@ def read_units(files: NodeFiles) -> tuple[Service, ...]:
 
 
 def read_containers(files: NodeFiles) -> tuple[Service, ...]:
-    """Of every runtime that has a socket here. Raises Unreadable where none has, or none answers."""
+    """The containers of every runtime with a socket here. Raises Unreadable when there is none, or none answers."""
     looks = container_services(files.root, _HOURS)
     if not looks:
         raise Unreadable(Reason.ABSENT, "no container runtime has a socket here")
@@ -60,12 +60,12 @@ def _kept(files: NodeFiles, services: Sequence[Service], most: int) -> tuple[Ser
 
 
 def bare(service: Service) -> Service:
-    """A service without commands, logs and numbers of processes; what is left of it is bounded."""
+    """A service without commands, logs and pids; the remaining fields are bounded."""
     wants, history, last = service.wants, service.history, service.last_exit
     own = [path for path in service.drop_ins if path.endswith(f"/{OWN_DROP_IN}")]
     return Service(
         manager=service.manager,
-        # A container's id is a new one with each start.
+        # A container's id changes with each start.
         id=clean(service.id) if service.manager is Manager.SYSTEMD else "",
         name=clean(service.name),
         state=clean(service.state),
@@ -112,22 +112,22 @@ def _names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _reason(socket: Path | None) -> Reason:
-    """Why a manager behind a socket can't be asked."""
+    """Why a manager behind a socket cannot be queried."""
     if socket is None or not socket.exists():
         return Reason.ABSENT
-    # systemd shows root alone some of it.
+    # systemd shows some of it only to root.
     return Reason.PERMISSION if os.geteuid() or not os.access(socket, os.W_OK) else Reason.FAILED
 
 
 def read_boot(files: NodeFiles, units: Sequence[Service] | None) -> Boot:
-    """`units` are those of the same moment; None where they could not be read."""
+    """Read the state of the boot. `units` are those of the same moment; None if they could not be read."""
     uptime = files.text(files.root.host.proc / "uptime", 4096).split()
     seconds = float(uptime[0]) if uptime and uptime[0].replace(".", "", 1).isdigit() else None
     now = SystemClock().wall_ns()
     first = first_boot(files.root)
     state, errors = _cloud_init(files)
     failed = tuple(unit.id for unit in units or () if unit.state == "failed")
-    # The first causes of what never started: what they were to prepare is not there.
+    # The root causes of units that never started: what those prepare is not there.
     blocking = {unit.wants.failed[-1]: None for unit in units or () if unit.wants.failed}
     because = (*(("cloud-init",) if errors else ()), *blocking)
     known = units is not None or state == "done"
@@ -145,7 +145,7 @@ def read_boot(files: NodeFiles, units: Sequence[Service] | None) -> Boot:
 
 
 def _system_state(root: NodeRoot) -> str:
-    """systemd's word for the whole: running, degraded, starting; empty where it can't be asked."""
+    """systemd's overall state: running, degraded, starting; empty when it cannot be queried."""
     try:
         with Bus(root.bus) as bus:
             ((_, value),) = bus.call(Call(MANAGER_PATH, PROPERTIES, "Get", "ss", (MANAGER, "SystemState")))
@@ -155,7 +155,7 @@ def _system_state(root: NodeRoot) -> str:
 
 
 def _cloud_init(files: NodeFiles) -> tuple[str, tuple[str, ...]]:
-    """`done`, `running` or empty where it is not used, and the errors of all its stages."""
+    """`done`, `running` or, without cloud-init, empty; and the errors of all its stages."""
     for directory in _CLOUD_INIT:
         result, status = (
             _v1(files.optional(f"{directory}/{name}.json", _MOST_STATUS)) for name in ("result", "status")

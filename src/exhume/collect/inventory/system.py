@@ -1,4 +1,4 @@
-"""The system itself: release, image, hardware, kernel, settings, limits, mounts, cgroups, and the cloud it runs in."""
+"""The system itself: release, image, hardware, kernel, settings, limits, mounts, cgroups, and its cloud."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from exhume.procfs.host import subdirectories
 from exhume.procfs.mountinfo import Mount, parse_mountinfo
 
 _OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
-# Written by the maker of an image: Amazon Linux, Ubuntu's cloud images, Amazon EKS, Flatcar, Azure's images.
+# Written by image builders: Amazon Linux, Ubuntu's cloud images, Amazon EKS, Flatcar, Azure's images.
 _IMAGE_FILES = {
     "/etc/image-id": "=",
     "/etc/cloud/build.info": ":",
@@ -39,10 +39,10 @@ _IMAGE_KEYS = (
     *("image_name", "image_version", "image_arch", "image_file", "image_stamp", "recipe_name", "recipe_id"),
     *("build_name", "serial", "BASE_AMI_ID", "BUILD_TIME", "BUILD_KERNEL", "ID", "VERSION_ID"),
 )
-# What cloud-init leaves for every user; the variant with user data and keys is another file, which is never opened.
+# cloud-init's world-readable file; the variant with user data and keys is a separate file, which is never opened.
 _INSTANCE_DATA = "/run/cloud-init/instance-data.json"
 _MOST_INSTANCE_DATA = 4 << 20
-# Vendors in the firmware's tables, and the clouds that they stand for.
+# Vendors in the firmware's tables, and the clouds that they indicate.
 _VENDORS = {
     "amazon": "aws",
     "google": "gce",
@@ -53,8 +53,8 @@ _VENDORS = {
     "openstack": "openstack",
     "oraclecloud": "oracle",
 }
-# Values of these are settings of processes, or secrets: systemd.setenv=NAME=VALUE among them
-# (kernel-command-line(7)). What the kernel does not know itself becomes a variable of the first process.
+# Values of these are settings of processes, or secrets: systemd.setenv=NAME=VALUE among them (kernel-command-line(7)).
+# Parameters unknown to the kernel become environment variables of init.
 _MASKED_PARAMETERS = frozenset(("systemd.setenv", "systemd.set_credential", "systemd.set_credential_binary"))
 _MOST_PARAMETERS = 200
 _MOST_MITIGATIONS = 100
@@ -117,7 +117,7 @@ def read_os(files: NodeFiles) -> OsRelease:
 
 
 def os_release(files: NodeFiles) -> dict[str, str]:
-    """Raises Unreadable where there is none."""
+    """Read os-release. Raises Unreadable when there is none."""
     try:
         text = files.text(_OS_RELEASE[0], 1 << 16)
     except Unreadable:
@@ -126,7 +126,7 @@ def os_release(files: NodeFiles) -> dict[str, str]:
 
 
 def read_image(files: NodeFiles) -> Image:
-    """By the first file that names it, from what was written for this purpose to what only hints at it."""
+    """The image, from the first file that names it: from files with that purpose to mere hints."""
     facts = {
         f"{name}:{key}": value
         for name, separator in _IMAGE_FILES.items()
@@ -159,7 +159,7 @@ def read_hardware(files: NodeFiles) -> Hardware:
     host = files.root.host
     dmi = host.sys / "class/dmi/id"
     info = files.optional(host.proc / "cpuinfo", 1 << 16)
-    # Of the first core: the others say the same.
+    # Only of the first core: the others say the same.
     lines = (line.partition(":") for line in info.partition("\n\n")[0].split("\n"))
     known = {name.strip(): clean(value.strip()) for name, _, value in lines}
     part = " ".join(filter(None, (known.get("CPU implementer", ""), known.get("CPU part", ""))))
@@ -213,15 +213,15 @@ def kernel_parameters(text: str) -> tuple[str, ...]:
     try:
         parameters = shlex.split(text.strip(), posix=False)
     except ValueError:
-        # A quote that is not closed.
+        # Unbalanced quotes.
         parameters = text.split()
     return tuple(clean(_masked(each)) for each in redact(["", *parameters[:_MOST_PARAMETERS]])[1:])
 
 
 def _masked(parameter: str) -> str:
     name, assigned, value = parameter.partition("=")
-    # The kernel hands what it does not know to the first process: NAME=value becomes a variable of its environment
-    # (init/main.c, unknown_bootoption). The boot loader's own entry names a file.
+    # The kernel passes unknown parameters to init: NAME=value becomes an environment variable (init/main.c,
+    # unknown_bootoption). The boot loader's own parameter names a file.
     is_variable = name.isupper() and name != "BOOT_IMAGE"
     if name in _MASKED_PARAMETERS:
         return f"{name}={value.partition(':' if 'credential' in name else '=')[0]}={MASK}"
@@ -237,7 +237,7 @@ def read_sysctls(files: NodeFiles) -> dict[str, str]:
         try:
             found[name] = " ".join(files.text(top / name.replace(".", "/"), 4096).split())[:200]
         except Unreadable as error:
-            # A kernel need not have all of them.
+            # Not every kernel has all of them.
             if error.reason is Reason.PERMISSION:
                 files.note(name, error.reason, error.detail)
     return found
@@ -260,13 +260,13 @@ def _limit_files(files: NodeFiles) -> list[str]:
     return [f"{directory}/{name}" for name in _names(files.root.file(directory)) if name.endswith(".conf")][:50]
 
 
-# File systems of the kernel itself: the same on every node of a kind.
+# Filesystems of the kernel itself: the same on every node of a kind.
 _PSEUDO = (
     *("proc", "sysfs", "devtmpfs", "devpts", "securityfs", "debugfs", "tracefs", "pstore", "bpf", "configfs"),
     *("fusectl", "mqueue", "cgroup", "cgroup2", "efivarfs", "ramfs", "autofs", "nsfs", "rpc_pipefs", "binfmt_misc"),
     "selinuxfs",
 )
-# Below these are the mounts of containers, pods, sessions and snaps, which come and go.
+# Below these are the mounts of containers, pods, sessions and snaps, which are transient.
 _OTHERS = re.compile(
     r"/(?:var/lib/(?:kubelet/(?:pods|plugins)|docker|containers|containerd|rancher)|run/(?:containerd|docker|user|netns"
     r"|credentials|k3s|crio|systemd)|proc|sys|snap|dev/hugepages)(?:/|$)"
@@ -274,12 +274,12 @@ _OTHERS = re.compile(
 
 
 def read_mounts(files: NodeFiles) -> tuple[MountPoint, ...]:
-    """Those of the first process: services may have some of their own."""
+    """The mounts of init; services may have their own."""
     content = files.read(files.root.host.proc / "1/mountinfo", 8 << 20)
     kept = [mount for mount in parse_mountinfo(content) if mount.kind not in _PSEUDO and not _OTHERS.match(mount.point)]
     if len(kept) > _MOST_MOUNTS:
         files.note("", Reason.TRUNCATED, f"{len(kept):,} mounts, of which {_MOST_MOUNTS:,} are kept")
-    # Of several mounts at one point the last one is seen.
+    # Of several mounts at one mount point only the last is visible.
     points = {mount.point: _mount_point(mount) for mount in kept[:_MOST_MOUNTS]}
     return tuple(points[point] for point in sorted(points))
 
@@ -311,7 +311,7 @@ def read_cgroups(files: NodeFiles) -> Cgroups:
 
 
 def _controllers(options: frozenset[str]) -> list[str]:
-    """Mount options of v1 have the controllers among others."""
+    """Mount options of v1 include the controllers."""
     others = ("rw", "ro", "xattr", "clone_children", "noprefix")
     return [each for each in options if each not in others and not each.startswith("release_agent=")]
 
@@ -323,7 +323,7 @@ def read_cloud(files: NodeFiles) -> Cloud:
     vendor, product = files.line(dmi / "sys_vendor"), files.line(dmi / "product_name")
     by_vendor = next((cloud for start, cloud in _VENDORS.items() if vendor.lower().startswith(start)), "")
     provider = _first(v1, "cloud_name", "cloud-name") or by_vendor
-    # On EC2 the firmware names the type of the instance.
+    # On EC2 the product name in the firmware is the instance type.
     by_product = product if by_vendor == "aws" and "." in product else ""
     found = Cloud(
         provider=provider,
@@ -342,7 +342,7 @@ def _cloud_image(data: dict[str, Any]) -> str:
 
 
 def _instance_data(files: NodeFiles) -> dict[str, Any]:
-    """What cloud-init knows of the instance; single values are taken from it, by name."""
+    """cloud-init's data about the instance; single values are extracted by name."""
     text = files.optional(_INSTANCE_DATA, _MOST_INSTANCE_DATA)
     try:
         found = json.loads(text or "{}")
@@ -358,13 +358,13 @@ def _mapping(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _first(data: dict[str, Any], *names: str) -> str:
-    """The first of these that is a text. Azure and GCE have paths there: the last part is the name."""
+    """The first of these that is a string. On Azure and GCE they are paths: the last component is the name."""
     found = next((value for name in names if isinstance(value := data.get(name), str) and value), "")
     return clean(found.rpartition("/")[2])
 
 
 def _names(directory: Path) -> list[str]:
     try:
-        return sorted(os.listdir(directory))  # noqa: PTH208  names alone
+        return sorted(os.listdir(directory))  # noqa: PTH208  names only
     except OSError:
         return []
