@@ -1,1 +1,1 @@
-"""What an audit has to know of a node next to its services."""
+"""Facts about a node that an audit needs in addition to its services."""

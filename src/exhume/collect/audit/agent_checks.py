@@ -1,5 +1,5 @@
-"""Looks for what an agent needs: files, settings, sockets, processes, units, mounts. Files and processes only: the
-network is never asked, so a role that a cloud gives to a machine can't be seen."""
+"""Check the requirements of an agent: files, settings, sockets, processes, units, mounts. Only files and processes are
+examined, never the network, so a role that a cloud assigns to a machine is not visible."""
 
 import contextlib
 import glob
@@ -63,7 +63,7 @@ class AgentChecks:
         return Answer(False, f"not in {', '.join(list(files)[:3])}" if files else _none_of(check.paths, "is there"))
 
     def _env(self, service: Service, check: Check) -> Answer:
-        """A variable in a file of settings, in its unit's files, or in the environment of its process."""
+        """Check for a variable in a settings file, in the unit's files, or in the environment of the process."""
         place = self._place(service, check)
         orders, more = self._orders(service)
         files, unreadable = _contents(place, (*check.paths, *more)) if place else ({}, [])
@@ -130,7 +130,8 @@ class AgentChecks:
         return Answer(None, "no peer is connected to it now, which says little: such connections are brief")
 
     def _place(self, service: Service, check: Check) -> NodeRoot | None:
-        """Whose files count: the node's for a unit, its own for a container; None while a container has no process."""
+        """The root whose files count: the node's for a unit, its own for a container; None while a container has no
+        process."""
         if check.on_host or service.manager is Manager.SYSTEMD:
             return self.root
         if service.pid is None:
@@ -139,7 +140,7 @@ class AgentChecks:
         return NodeRoot(own) if os.access(own, os.R_OK) else None
 
     def _orders(self, service: Service) -> tuple[dict[str, str], tuple[str, ...]]:
-        """What a unit's files set, and the files of settings that they name."""
+        """The settings in a unit's files, and the settings files that they name."""
         found: dict[str, str] = {}
         files: list[str] = []
         for name in (service.fragment, *service.drop_ins) if service.manager is Manager.SYSTEMD else ():
@@ -156,7 +157,7 @@ class AgentChecks:
         return found, tuple(path for path in files if path.startswith("/"))
 
     def _environment(self, service: Service) -> dict[str, str] | None:
-        """The environment of a service's main process; None where it has none, or we may not look."""
+        """The environment of a service's main process; None if it has none, or we may not read it."""
         content = ProcFile(self.root.host.proc / f"{service.pid}/environ").read_or_none()
         if content is None:
             return None
@@ -191,14 +192,14 @@ def _contents(place: NodeRoot, patterns: Sequence[str]) -> tuple[dict[str, list[
 
 
 def _unseen(place: NodeRoot, service: Service, check: Check, unreadable: Sequence[str] = ()) -> Answer | None:
-    """Why it can't be said that none of a check's files is there, where that is so: a file that we may not read, a
-    directory that we may not look into, a file system of the kernel that isn't mounted here, or another file that the
-    service is to read."""
+    """The reason why the absence of a check's files cannot be asserted, if there is one: a file that we may not read, a
+    directory that we may not search, a kernel filesystem that is not mounted here, or another file that the service is
+    configured to read."""
     if unreadable:
         return Answer(None, f"{unreadable[0]} can't be read: run as root")
     for pattern in check.paths:
         top = pattern.split("/")[1]
-        # File systems of the kernel are empty where the node's root was mounted without them.
+        # Kernel filesystems are empty if the node's root was mounted without them.
         if top in ("proc", "sys", "dev") and not any((place.path / top).glob("*")):
             return Answer(None, f"/{top} of the node can't be seen from here")
         if hidden := _closed(place, pattern):
@@ -209,7 +210,7 @@ def _unseen(place: NodeRoot, service: Service, check: Check, unreadable: Sequenc
 
 
 def _configured_elsewhere(command: str | None, paths: Sequence[str]) -> str:
-    """A file of settings that a command line names, and that is none of those which were looked at."""
+    """A settings file that the command line names and that was not among those examined."""
     known = {_fixed(pattern) for pattern in paths}
     for match in _SETTINGS_OPTION.finditer(command or ""):
         named = match[1].strip("'\"")
@@ -221,7 +222,7 @@ def _configured_elsewhere(command: str | None, paths: Sequence[str]) -> str:
 
 
 def _closed(place: NodeRoot, pattern: str) -> str:
-    """The directory on the way to a file that can't be looked into; empty where there is none."""
+    """The directory on the way to a file that may not be searched; empty if there is none."""
     fixed = _fixed(pattern)
     try:
         base = place.file(fixed)
@@ -234,12 +235,12 @@ def _closed(place: NodeRoot, pattern: str) -> str:
 
 
 def _fixed(pattern: str) -> str:
-    """The directory of a file, or the one below which a pattern looks."""
+    """The directory of a file, or the fixed part of a pattern."""
     return re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0] or "/"
 
 
 def _is_something(path: Path) -> bool:
-    """Whether it is there, and not an empty file. Devices and files of the kernel have no size, and count."""
+    """Whether it exists and is not an empty file. Device and kernel files have no size, and count."""
     try:
         state = path.stat()
     except OSError:
@@ -248,7 +249,7 @@ def _is_something(path: Path) -> bool:
 
 
 def _lines(path: Path) -> list[str]:
-    # Not is_file(): that hides that we may not look.
+    # Not is_file(): that hides permission errors.
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(f"{path} is no file")
     with path.open("rb") as file:

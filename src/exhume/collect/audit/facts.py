@@ -1,6 +1,6 @@
-"""What an audit needs to know of a node besides its services; among it where the files of units are from: when each was
-last changed, which package owns it, which links enable it, and when this machine first ran. Packages are read from
-dpkg's database; of others nothing is said."""
+"""Facts about a node that an audit needs besides its services, including the origin of unit files: when each was last
+changed, which package owns it, which links enable it, and when this machine first ran. Packages are read only from
+dpkg's database."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ _MOST_LIST_BYTES = 32 << 20
 
 
 def gather_facts(root: NodeRoot, services: Sequence[Service], requested: Mapping[str, Sequence[Check]]) -> NodeFacts:
-    """The facts about these services; `requested` are the checks to make for some of them, by their keys."""
+    """The facts about these services; `requested` are the checks to make for some of them, by service key."""
     table = ProcessTable.read(root.host)
     uses, unseen = uses_of(root, services, table)
     links = {service.key: found for service in services if (found := enabling_links(root, service))}
@@ -41,10 +41,10 @@ def gather_facts(root: NodeRoot, services: Sequence[Service], requested: Mapping
 
 
 def first_boot(root: NodeRoot) -> FirstBoot | None:
-    """When the machine first ran: cloud-init notes its instance then, systemd gives the machine its id."""
+    """When the machine first ran: cloud-init records its instance then, and systemd creates the machine ID."""
     with contextlib.suppress(OSError):
         homes = [home for home in root.file(_INSTANCES).iterdir() if home.is_dir()]
-        # A directory's own time moves with its content, so the oldest file counts.
+        # A directory's own time changes with its content, so the oldest file counts.
         times = [os.lstat(file).st_ctime_ns for home in homes for file in home.iterdir()]
         if times:
             return FirstBoot(min(times), "by cloud-init")
@@ -53,7 +53,8 @@ def first_boot(root: NodeRoot) -> FirstBoot | None:
 
 
 def enabling_links(root: NodeRoot, service: Service) -> tuple[str, ...]:
-    """The links by which others want or require a unit: those in /etc are orders, those in /usr the vendor's."""
+    """The links by which others want or require a unit: those in /etc are local settings, those in /usr the
+    vendor's."""
     if service.manager is not Manager.SYSTEMD or "/" in service.id:
         return ()
     wanted = [f"{name}.wants" for name in service.wants.wanted_by if "/" not in name]
@@ -64,7 +65,7 @@ def enabling_links(root: NodeRoot, service: Service) -> tuple[str, ...]:
 
 
 def file_facts(root: NodeRoot, paths: Iterable[str]) -> tuple[dict[str, FileFact], str]:
-    """What is known of each file; and whose database of packages was read (empty: none)."""
+    """The known facts of each file; and which package database was read (empty: none)."""
     asked = sorted(set(paths))
     owners, database = _owners(root, asked)
     states = {path: _lstat(root, path) for path in asked}
@@ -80,7 +81,7 @@ def files_of(service: Service, links: Sequence[str]) -> list[str]:
 
 
 def _owners(root: NodeRoot, paths: Sequence[str]) -> tuple[dict[str, str], str]:
-    """The package of each path. dpkg lists files under the names that they had before /lib and /usr/lib became one."""
+    """The package of each path. dpkg lists files under their names before the /usr merge."""
     names = {each: path for path in paths for each in _aliases(path)}
     try:
         lists = sorted(root.file(_DPKG).glob("*.list"))
@@ -106,7 +107,7 @@ def _aliases(path: str) -> tuple[str, ...]:
 
 
 def _lstat(root: NodeRoot, path: str) -> os.stat_result | None:
-    """Of a file whose last part is not followed where it is a link."""
+    """The state of a file; if its last component is a link, it is not followed."""
     parent, _, name = path.rpartition("/")
     try:
         return os.lstat(root.file(parent or "/") / name)

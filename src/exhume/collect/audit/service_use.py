@@ -1,5 +1,5 @@
-"""The processes of each service, by their cgroups (also when the node is seen from a container), and who uses what it
-offers: its listening sockets, the connections to them, and what it holds for others."""
+"""The processes of each service, by cgroup (also when the node is seen from a container), and who uses the service: its
+listening sockets, the connections to them, and what it holds for others."""
 
 import contextlib
 import os
@@ -17,8 +17,8 @@ from exhume.procfs.flat_keyed import parse_flat_keyed
 from exhume.procfs.host import Host, ProcFile, subdirectories
 
 _LISTEN, _ESTABLISHED, _CONNECTED = "0A", "01", "03"
-_ACCEPTING = 0x10000  # the flag of a unix socket that listens
-_MAPPED = "0000000000000000FFFF0000"  # an address of version 4 in a table of version 6
+_ACCEPTING = 0x10000  # the flag of a listening Unix socket
+_MAPPED = "0000000000000000FFFF0000"  # an IPv4 address in an IPv6 table
 _SHIMS = ("containerd-shim", "conmon", "docker-containe")
 _FUSE = "/dev/fuse"
 _PATIENCE_S = 3.0
@@ -27,7 +27,7 @@ _INIT_SCOPE = "/init.scope"
 
 @dataclass(frozen=True, slots=True)
 class ProcessTable:
-    """All processes: by each cgroup that they are in (of every hierarchy), and their names."""
+    """All processes: by each of their cgroups (in every hierarchy), and their names."""
 
     by_cgroup: Mapping[str, tuple[int, ...]]
     names: Mapping[int, str]
@@ -42,13 +42,13 @@ class ProcessTable:
                 by_cgroup[path].append(pid)
             comm = ProcFile(host.proc / str(pid) / "comm").read_or_none() or b""
             names[pid] = comm.decode(errors="replace").rstrip("\n")
-        # Inside a container systemd's paths begin at its own root, and the kernel shows us ours.
+        # Inside a container systemd's paths begin at its own root, while the kernel shows us ours.
         first = next((path for path in _cgroups(host, 1) if path.endswith(_INIT_SCOPE)), "")
         return cls({path: tuple(pids) for path, pids in by_cgroup.items()}, names, first.removesuffix(_INIT_SCOPE))
 
 
 def owners(table: ProcessTable, services: Sequence[Service]) -> dict[int, str]:
-    """The service of each process, by its key; of nested ones the innermost."""
+    """The key of each process's service; of nested services the innermost."""
     homes: dict[str, str] = {}
     for service in services:
         if service.cgroup and service.cgroup != "/":
@@ -60,10 +60,10 @@ def owners(table: ProcessTable, services: Sequence[Service]) -> dict[int, str]:
         while home and home not in homes:
             home = home.rpartition("/")[0]
         if home:
-            # A process may be in another cgroup of each hierarchy: the deepest says most.
+            # A process may be in a different cgroup in each hierarchy; the deepest is the most specific.
             for pid in (pid for pid in pids if depths.get(pid, 0) < len(home)):
                 found[pid], depths[pid] = homes[home], len(home)
-    # A main process that is not in its cgroup.
+    # Main processes that are not in their service's cgroup.
     found |= {s.pid: s.key for s in services if s.pid and s.pid in table.names and s.pid not in found}
     return found
 
@@ -75,8 +75,8 @@ def _cgroups(host: Host, pid: int) -> set[str]:
 
 @dataclass(slots=True)
 class _Table:
-    """The sockets of one network namespace: listeners by inode, and for each the connections to it: the socket at their
-    other end, where that is in this namespace too."""
+    """The sockets of one network namespace: listeners by inode, and for each the connections to it: the socket at the
+    other end, if it is in this namespace too."""
 
     listeners: dict[str, str] = field(default_factory=dict)
     connected: dict[str, list[str | None]] = field(default_factory=lambda: defaultdict(list))
@@ -119,10 +119,10 @@ def uses_of(root: NodeRoot, services: Sequence[Service], table: ProcessTable) ->
     for pid, (space, own) in sockets.items():
         key, known = home[pid], tables[space]
         for name in (known.listeners[inode] for inode in own if inode in known.listeners):
-            # A connection from the service to itself is no use.
+            # A connection from the service to itself is not a use.
             others = [peer for peer in known.connected.get(name, ()) if inodes.get(peer or "") != key]
             listens[key][name] = max(listens[key][name], len(others))
-    # Containers whose keepers live in its cgroup.
+    # Containers whose shims live in the service's cgroup.
     shims = Counter(key for pid, key in home.items() if table.names.get(pid, "").startswith(_SHIMS))
     uses: dict[str, Use] = {}
     for service in services:
@@ -172,7 +172,7 @@ def _rows(host: Host, pid: int, kind: str) -> list[list[str]]:
 
 
 def _usage(root: NodeRoot, cgroup: str | None) -> tuple[float | None, int | None]:
-    """CPU seconds and memory of a cgroup, of either version."""
+    """CPU seconds and memory of a cgroup, in either cgroup version."""
     if not cgroup or cgroup == "/":
         return None, None
     base = "/sys/fs/cgroup"
