@@ -1,1 +1,1 @@
-"""systemd: its units over D-Bus, and their past from the journal."""
+"""systemd: its units over D-Bus, and their history from the journal."""

@@ -1,8 +1,8 @@
-"""systemd over D-Bus: questions with answers in bounded time, and signals that are taken without waiting.
+"""systemd over D-Bus: method calls with a time limit, and signals that are read without waiting.
 
-The socket is that of the bus, or systemd's own (/run/systemd/private, for root alone), which needs no bus daemon:
-systemctl uses the same. jeepney speaks the protocol; the socket is ours, so that a bus that hangs holds nothing up.
-jeepney is imported when the first connection is made: nothing else of exhume pays for it.
+The socket is that of the bus, or systemd's own (/run/systemd/private, only for root), which needs no bus daemon;
+systemctl uses the same. jeepney implements the protocol; the socket is ours, so a bus that hangs does not block us.
+jeepney is imported when the first connection is made, so nothing else in exhume pays for it.
 """
 
 import contextlib
@@ -31,29 +31,30 @@ SERVICE = "org.freedesktop.systemd1.Service"
 PROPERTIES = "org.freedesktop.DBus.Properties"
 _BUS = "org.freedesktop.DBus"
 _BUS_PATH = "/org/freedesktop/DBus"
-# systemd's own socket is called so (src/core/dbus.c, bus_init_private): no bus is behind it to greet, or to filter.
+# The name of systemd's own socket (src/core/dbus.c, bus_init_private): there is no bus daemon, so no Hello and no
+# filtering.
 _PRIVATE = "private"
-# An answer that systemd does not work on is waited for so long.
+# How long to wait for an answer that systemd is not working on.
 _PATIENCE_S = 10.0
-# One that it may be working on is waited for no longer than this: a unit that crash-loops keeps systemd busy for ever.
-# Measured on an emulated 6.1: 20 s for the list of 205 unit files.
+# The limit for an answer that systemd may be working on: a unit that crash-loops keeps systemd busy forever. Measured
+# on an emulated 6.1: 20 s for the list of 205 unit files.
 LONGEST_S = 120.0
-# How often systemd's CPU time is read, and the wait reported.
+# How often systemd's CPU time is read, and the wait is reported.
 _LOOK_EVERY_S = 1.0
-# Questions that are under way at once: enough to keep both ends busy, far below what a bus allows.
+# Calls in flight: enough to keep both ends busy, far below the limit of a bus.
 _AT_ONCE = 32
-# Signals that were not taken yet; a client that falls behind loses the oldest.
+# Queued signals; a client that falls behind loses the oldest.
 _MOST_SIGNALS = 4096
-# What is taken in at a time without waiting: at most 4 MB.
+# How much is read at a time without waiting: at most 4 MB in total.
 _PART = 1 << 16
 _MOST_PARTS = 64
 _LONGEST_ANSWER = 8192
-# The longest path that fits into a socket's address.
+# The longest path that fits into a socket address.
 _LONGEST_PATH = 107
 
 
 class BusError(ExhumeError):
-    """The bus can't be reached, or systemd answered with an error; `name` is D-Bus's name for it, if it has one."""
+    """The bus is unreachable, or systemd answered with an error; `name` is the D-Bus error name, if there is one."""
 
     def __init__(self, sentence: str, name: str = "") -> None:
         super().__init__(sentence)
@@ -61,17 +62,17 @@ class BusError(ExhumeError):
 
 
 class BusSilent(BusError):
-    """No answer in time."""
+    """There was no answer in time."""
 
 
-# Called after each answer, and about each second until then, with the method and the share of answers that came; a wait
-# counts as a part of its answer. 1.0: all came.
+# Called after each answer, and about once a second until then, with the method and the fraction of answers received; a
+# wait counts as a part of its answer. 1.0: all received.
 Waiting = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A question: which method of which object, with what."""
+    """A method call: the object, the method and its arguments."""
 
     path: str
     interface: str
@@ -83,7 +84,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal, which comes without a call."""
+    """A received signal."""
 
     path: str
     member: str
@@ -91,20 +92,20 @@ class Signal:
 
 
 def get_all(path: str, interface: str) -> Call:
-    """Ask for all properties of an interface."""
+    """A call that gets all properties of an interface."""
     return Call(path, PROPERTIES, "GetAll", "s", (interface,))
 
 
 def properties(answer: tuple[Any, ...]) -> dict[str, Any]:
-    """What GetAll answered, without the types."""
+    """The properties in the answer to GetAll, without the types."""
     return {name: value for name, (_, value) in answer[0].items()}
 
 
 class Bus:
-    """A connection to the system's bus, with patience for each answer. Raises BusError where it can't be had.
+    """A connection to the system bus, with a time limit for each answer. Raises BusError when it cannot be made.
 
-    With `systemd`, its directory below /proc, an answer is waited for beyond that, up to LONGEST_S, while systemd's CPU
-    time advances or anything comes in. (A Ping would show nothing: systemd has one thread, and answers in order.)
+    With `systemd`, its directory below /proc, the wait for an answer is extended, up to LONGEST_S, while systemd's CPU
+    time advances or anything arrives. (A Ping would show nothing: systemd has one thread, and answers in order.)
     """
 
     def __init__(
@@ -144,17 +145,17 @@ class Bus:
         self._socket.close()
 
     def call(self, call: Call, patience_s: float | None = None) -> tuple[Any, ...]:
-        """The answer to a question. Raises BusError where there is none, or where it is an error."""
+        """The answer to a call. Raises BusError when there is none, or when it is an error."""
         answer = self.call_many([call], patience_s)[0]
         if isinstance(answer, BusError):
             raise answer
         return answer
 
     def call_many(self, calls: Sequence[Call], patience_s: float | None = None) -> list[tuple[Any, ...] | BusError]:
-        """The answers to many questions, in their order; an answer may be an error. Raises BusError where the bus stays
-        silent or goes away."""
+        """The answers to many calls, in order; an answer may be an error. Raises BusError when the bus does not answer
+        or closes the connection."""
         patience = self.patience_s if patience_s is None else patience_s
-        # Nothing else is under way: what is there came too late for those who asked.
+        # No other call is in flight: anything here arrived too late for its caller.
         self._answers.clear()
         asked = [self.ask(call) for call in calls[:_AT_ONCE]]
         answers: list[tuple[Any, ...] | BusError] = []
@@ -171,27 +172,27 @@ class Bus:
         return answers
 
     def listen(self, rules: Iterable[str]) -> None:
-        """From now on take the signals that match one of these rules of D-Bus, and let systemd send them."""
+        """Subscribe to the signals that match one of these D-Bus rules, and make systemd send them."""
         for rule in rules if self._where.name != _PRIVATE else ():
             self.call(Call(_BUS_PATH, _BUS, "AddMatch", "s", (rule,), destination=_BUS))
         self.call(Call(MANAGER_PATH, MANAGER, "Subscribe"))
 
     def signals(self) -> list[Signal]:
-        """What came meanwhile, without waiting. Raises BusError when the bus went away."""
+        """The signals that have arrived, without waiting. Raises BusError when the connection was closed."""
         self._take_what_is_there()
         came = list(self._signals)
         self._signals.clear()
         return came
 
     def answers(self) -> dict[int, tuple[Any, ...] | BusError]:
-        """What was answered meanwhile, without waiting."""
+        """The answers that have arrived, without waiting."""
         self._take_what_is_there()
         came = {serial: _content(message) for serial, message in self._answers.items()}
         self._answers.clear()
         return came
 
     def next_signal(self, deadline: float) -> Signal | None:
-        """The next one; None when `deadline` (monotonic seconds) passes first."""
+        """The next signal; None when `deadline` (monotonic seconds) passes first."""
         while not self._signals:
             self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
             try:
@@ -201,12 +202,13 @@ class Bus:
         return self._signals.popleft()
 
     def _authenticate(self) -> None:
-        """Be let in as whom the kernel says we are. No number of a user is claimed: in a container with users of its
-        own it would be the wrong one."""
+        """Authenticate with the credentials that the kernel reports (EXTERNAL). No uid is claimed: in a container with
+        a user namespace it would be the wrong one."""
         self._socket.settimeout(self.patience_s)
         try:
             self._connect()
-            # In one piece, as systemd's own clients do: it overlooks a message right behind a BEGIN that comes alone.
+            # In one piece, like systemd's own clients: it overlooks a message right after a BEGIN that arrives
+            # separately.
             self._socket.sendall(b"\0AUTH EXTERNAL\r\nDATA\r\nBEGIN\r\n")
             said = b""
             wait = self._wait("AUTH", self.patience_s)
@@ -219,7 +221,7 @@ class Bus:
                     said += part
             if not (said.startswith(b"DATA") and b"\r\nOK " in said):
                 raise BusError(f"the D-Bus at {self._where} does not let this user in: run as root")
-            # systemd's own socket emits signals to a client from BEGIN on: the first may follow in the same piece.
+            # systemd's own socket emits signals to a client from BEGIN on: the first may be in the same piece.
             self._feed(said.split(b"\r\n", 2)[2])
         except (TimeoutError, BusSilent):
             raise BusSilent(f"the D-Bus at {self._where} does not answer") from None
@@ -233,7 +235,7 @@ class Bus:
         if len(os.fsencode(path)) <= _LONGEST_PATH:
             self._socket.connect(path)
             return
-        # An address has little room: the way through a descriptor is always short.
+        # Socket addresses are short; a path through a file descriptor always fits.
         directory = os.open(self._where.parent, os.O_PATH | os.O_CLOEXEC)
         try:
             self._socket.connect(f"/proc/self/fd/{directory}/{self._where.name}")
@@ -241,7 +243,7 @@ class Bus:
             os.close(directory)
 
     def ask(self, call: Call) -> int:
-        """Ask without waiting for the answer, which `answers` has later under this number."""
+        """Send a call without waiting; `answers` returns the answer later under this number."""
         from jeepney import DBusAddress, new_method_call
 
         if any(isinstance(each, str) and "\0" in each for each in call.body):
@@ -265,10 +267,10 @@ class Bus:
         )
 
     def _activity(self) -> tuple[int, int]:
-        """What changes while systemd works: its CPU time, and how much came in. Nothing where it is not watched."""
+        """What changes while systemd works: its CPU time, and the bytes received. Zeros if systemd is not watched."""
         if self._systemd is None:
             return 0, 0
-        # In a container with a process namespace of its own, the first process is another one.
+        # In a container with a pid namespace of its own, process 1 is a different one.
         is_systemd = ProcFile(self._systemd / "comm").read_or_none() == b"systemd\n"
         spent = parse_task_schedstat(ProcFile(self._systemd / "schedstat").read_or_none() or b"")
         return (spent.run_ns if is_systemd and spent is not None else 0), self._received
@@ -292,7 +294,7 @@ class Bus:
         self._feed(came)
 
     def _feed(self, data: bytes) -> None:
-        """Keep the signals and answers that these bytes complete."""
+        """Queue the signals and answers that these bytes complete."""
         from jeepney import HeaderFields, MessageType
 
         try:
@@ -312,7 +314,7 @@ class Bus:
 
 
 class _Wait:
-    """A wait for one answer, in short parts between which it is decided whether to go on."""
+    """A wait for one answer, in short steps; after each step it decides whether to continue."""
 
     def __init__(
         self,
@@ -330,7 +332,7 @@ class _Wait:
         self._seen: object = None
 
     def seconds(self) -> float:
-        """How long to wait before the next call of this. Raises BusSilent when the wait is over."""
+        """The timeout of the next step. Raises BusSilent when the wait is over."""
         now = time.monotonic()
         if self._seen is None:
             self._seen = self._activity()

@@ -1,4 +1,4 @@
-"""The past of units from the journal: starts, ends, failures and log lines."""
+"""The history of units from the journal: starts, ends, failures and log lines."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from exhume.model.process import usual_priority
 
 _PART = 1 << 16
 _MOST_COMPLAINTS = 1 << 12
-# Output has to be the same everywhere, and nothing may wait for a key.
+# The output must be the same everywhere, and no pager may wait for a key.
 _ENVIRONMENT = {"LC_ALL": "C", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": "", "SYSTEMD_LOG_LEVEL": "err"}
 _PROGRAM = "journalctl"
 _PATIENCE_S = 20.0
@@ -28,11 +28,11 @@ _LOG_BYTES = 1 << 20
 _HOUR_S = 3600.0
 _LAST_EXITS = 10
 _LAST_RESTARTS = 2000
-# Rates over less than this say nothing.
+# Rates over a shorter time are meaningless.
 _LEAST_HOURS = 1 / 60
 _LONGEST_LINE = 500
 
-# systemd's numbers for its messages (sd-messages.h).
+# systemd's message IDs (sd-messages.h).
 _STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"
 _STARTED = "39f53479d3a045ac8e11786248231fbf"
 _START_FAILED = "be02cf6855d2428ba40df7e9d022f03d"
@@ -48,8 +48,8 @@ _NO_START = ("dependency", "canceled", "skipped", "once", "collected")
 
 @dataclass(slots=True)
 class Past:
-    """What the journal has of one unit; times are wall nanoseconds. `blocked` is when a dependency kept it from
-    starting, None when it was started since; `older_end` is the end of a run that began before the journal does;
+    """The journal's record of one unit; times are wall nanoseconds. `blocked` is when a dependency kept it from
+    starting, None if it was started since; `older_end` is the end of a run that began before the journal does;
     `restarted_at` are the restarts that systemd logged as such."""
 
     exits: list[Exit] = field(default_factory=list)
@@ -66,22 +66,23 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The pasts of all units that it speaks of, how many hours it reaches back, and its blind spots."""
+    """The past of every unit in the journal, how many hours the journal reaches back, and its blind spots."""
 
     pasts: dict[str, Past] = field(default_factory=dict)
     hours: float = 0.0
     blind_spots: list[str] = field(default_factory=list)
 
     def history(self, name: str) -> History | None:
-        """None where nothing is known of the past at all."""
+        """The history of a unit; None when nothing is known about the past."""
         if not self.hours:
             return None
         past = self.pasts.get(name, Past())
-        # What a timer, a path or another unit starts is not logged as a restart: its starts after the first are that.
+        # A start by a timer, a path or another unit is not logged as a restart; then all starts after the first count
+        # as restarts.
         again = past.restarted_at or past.started_at[1:]
         lasted = list(past.lasted_s)
         if past.older_end is not None:
-            # One that was up already where the journal begins lasted from there on at least.
+            # A run that had begun before the journal does lasted at least from there on.
             lasted.append(past.older_end / 1e9 - (time.time() - self.hours * _HOUR_S))
         return History(
             source="journal",
@@ -99,13 +100,13 @@ class Journal:
 
 
 def read_journal(root: NodeRoot, hours: float, names: Collection[str] = ()) -> Journal:
-    """The last `hours`, of all units or of those that are named."""
+    """Read the last `hours`, for all units or only for the named ones."""
     since = time.time() - hours * _HOUR_S
     matches = ["_PID=1", *(f"MESSAGE_ID={each}" for each in _MESSAGES), *(f"UNIT={name}" for name in names)]
     fields = f"--output-fields={_FIELDS}"
     try:
         first = _ask(root, f"--since=@{since:.0f}", "--output-fields=MESSAGE_ID", most_lines=1)
-        # The newest first: a bound cuts off the oldest.
+        # Newest first, so that a limit cuts off the oldest.
         output = _ask(root, f"--since=@{since:.0f}", "--reverse", fields, *matches)
     except FileNotFoundError:
         return Journal(blind_spots=["the past of units is not known: journalctl is not installed here"])
@@ -127,15 +128,15 @@ def read_journal(root: NodeRoot, hours: float, names: Collection[str] = ()) -> J
 
 
 def unit_history(root: NodeRoot, names: Collection[str], hours: float) -> dict[str, History]:
-    """How these units fared; those of which nothing can be known are left out."""
+    """The history of these units; units without any known history are left out."""
     journal = read_journal(root, hours, names)
     return {name: past for name in names if (past := journal.history(name)) is not None}
 
 
 def unit_log(root: NodeRoot, name: str, lines: int = 5) -> tuple[str, ...]:
-    """The last lines that it wrote itself; where there are none, what systemd last output of it."""
+    """The last lines that the unit wrote itself; if there are none, the last lines from systemd about it."""
     said_of = (f"UNIT={name}", "_PID=1")
-    # What went wrong says more than that it was started once more.
+    # Warnings and errors say more than the fact that it was restarted.
     for match in ((f"_SYSTEMD_UNIT={name}",), ("--priority=notice", *said_of), said_of):
         try:
             output = _ask(root, f"--lines={lines}", "--output-fields=MESSAGE", *match, most_bytes=_LOG_BYTES)
@@ -149,7 +150,7 @@ def unit_log(root: NodeRoot, name: str, lines: int = 5) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """The lines that journalctl wrote, whether these are all of them, and what it complained of."""
+    """The lines that journalctl printed, whether these are all of them, and its error output."""
 
     lines: list[bytes]
     whole: bool
@@ -157,9 +158,9 @@ class _Output:
 
 
 def _ask(root: NodeRoot, *args: str, most_bytes: int = _MOST_BYTES, most_lines: int | None = None) -> _Output:
-    """What it says, up to these bounds: then it is stopped. Raises FileNotFoundError where there is no such program.
+    """Run journalctl; stop it when its output exceeds these limits. Raises FileNotFoundError when it is not installed.
 
-    The arguments go to the program as they are: no shell sees them.
+    The arguments are passed to the program directly, without a shell.
     """
     where = () if root.is_here else (f"--root={root.path}",)
     with subprocess.Popen(
@@ -185,7 +186,7 @@ def _listen(child: subprocess.Popen[bytes], most_bytes: int, most_lines: int | N
     assert child.stderr is not None
     output, complaints = bytearray(), bytearray()
     deadline = time.monotonic() + _PATIENCE_S
-    # Not select(): that knows no descriptors above 1,023.
+    # Not select(), which does not support descriptors above 1,023.
     with selectors.PollSelector() as streams:
         streams.register(child.stdout, selectors.EVENT_READ, output)
         streams.register(child.stderr, selectors.EVENT_READ, complaints)
@@ -218,7 +219,8 @@ def _moment(entry: dict[str, Any]) -> int:
 
 
 def _line(message: object) -> str:
-    """A message may be text, bytes as numbers where it isn't UTF-8, several of them, or null where it is too long."""
+    """A message may be a string, a list of byte values if it is not UTF-8, several of them, or null if it
+    is too long."""
     if isinstance(message, list):
         if all(isinstance(each, int) for each in message):
             message = bytes(message).decode(errors="replace")
@@ -233,11 +235,11 @@ def _add(past: Past, entry: dict[str, Any]) -> None:
     if kind == _STARTING:
         past.running_since, past.is_starting = moment, True
     elif kind == _STARTED:
-        # What a condition kept from being started is logged as started too, but was never invoked.
+        # A start that a condition prevented is logged as started too, but has no invocation ID.
         if entry.get("JOB_RESULT", "done") == "done" and entry.get("INVOCATION_ID"):
             past.started_at.append(moment)
             past.blocked = None
-            # What runs once is logged as started when it is over already.
+            # A oneshot unit is logged as started when it is already over.
             past.running_since = past.running_since if past.is_starting else moment
             past.is_starting = False
     elif kind == _START_FAILED:

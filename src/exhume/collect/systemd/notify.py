@@ -1,7 +1,7 @@
-"""Keeps systemd informed about the recorder: ready after the first tick, alive with each tick, stopping at its end.
+"""Notifies systemd about the recorder: ready after the first tick, watchdog with each tick, stopping at its end.
 
-The protocol of sd_notify(3): a datagram of lines to the socket that NOTIFY_SOCKET names. Without the variable there is
-nothing to do. Nothing here waits.
+The protocol of sd_notify(3): a datagram of lines to the socket in NOTIFY_SOCKET. Without the variable this does
+nothing. Nothing here waits.
 """
 
 import os
@@ -16,12 +16,12 @@ VARIABLE = "NOTIFY_SOCKET"
 
 
 class SystemdNotifier:
-    """An observer of the recorder's ticks."""
+    """A tick observer that notifies the service manager."""
 
     name = "systemd-notify"
 
     def __init__(self, address: str) -> None:
-        """An empty address is no service manager."""
+        """An empty address means that there is no service manager."""
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._socket: socket.socket | None = None
         if address:
@@ -31,23 +31,24 @@ class SystemdNotifier:
 
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str] = os.environ) -> "SystemdNotifier":
-        """The one that the service manager asks for. Its variable is removed: it is for this process alone."""
+        """The notifier that the service manager asks for. Removes the variable from the environment: it is only for
+        this process."""
         address = environment.pop(VARIABLE, "")
         return cls(address if address.startswith(("/", "@")) and len(address) > 1 else "")
 
     def observe(self, _tick: Tick, _rows: Mapping[str, Sequence[Columns]], _losses: Sequence[Losses]) -> None:
-        """Alive; after the first tick also ready: from then on there is something to read."""
+        """Send the watchdog notification; after the first tick also ready, since there is data to read from then on."""
         self._send("WATCHDOG=1" if self._ready else "READY=1\nSTATUS=recording\nWATCHDOG=1")
         self._ready = True
 
     def close(self) -> None:
-        """The recorder goes on to seal its recording, which takes a moment."""
+        """Send stopping: the recorder still has to seal its recording, which takes a moment."""
         self._send("STOPPING=1\nSTATUS=sealing")
         if self._socket is not None:
             self._socket.close()
 
     def _send(self, state: str) -> None:
         if self._socket is not None:
-            # A full queue, or a manager that is being restarted: the next tick comes in a second.
+            # The queue is full, or the manager is being restarted: the next tick comes in a second.
             with suppress(OSError):
                 self._socket.sendto(state.encode(), self._address)

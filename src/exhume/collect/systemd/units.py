@@ -1,9 +1,8 @@
-"""Every service that systemd has on a node, loaded or only enabled, with how it stands, how it fared and who asked for
-it; of other units those that failed.
+"""Every service that systemd has on a node, loaded or only enabled, with its state, its history and the units that
+requested it; of other unit types only the failed ones.
 
-For one that was not started: the condition that is not met, or the requirement that failed. systemd remembers only that
-a condition was not met, and forgets which when it reads its unit files again; conditions about files can be checked
-again.
+For a unit that was not started: the condition that is not met, or the requirement that failed. systemd remembers only
+that a condition was not met, and forgets which one on a daemon-reload; conditions about files can be checked again.
 """
 
 import os
@@ -19,22 +18,22 @@ from exhume.collect.systemd.journal import Journal, read_journal, unit_log
 from exhume.model.audit import Condition, Manager, Service, ServiceList, Wants
 
 _HOURS = 24.0
-# There where systemd is the first process.
+# Exists if systemd is process 1.
 _RUNS = "/run/systemd/system"
-# Kinds of which the failed ones are listed as well: they start services, or services need them.
+# Other types whose failed units are listed as well: they start services, or services need them.
 _OTHERS = (".socket", ".timer", ".mount", ".path", ".swap")
-# Logs are read for those in trouble; more than this many are a story of their own.
+# Logs are read for at most this many troubled units; with more, single logs no longer help.
 _MOST_LOGS = 50
-# With one of these a unit can't be started at all.
+# In one of these load states a unit cannot be started at all.
 _UNUSABLE = ("not-found", "bad-setting", "error", "masked")
 _WANTING = ("WantedBy", "RequiredBy", "UpheldBy", "BoundBy", "RequisiteOf")
 _DEEPEST = 16
-# A failure and what it keeps from starting are logged at nearly the same time.
+# A failure and the units that it keeps from starting are logged at nearly the same time.
 _SOON_NS = 5 * 10**9
 
 
 def read_services(root: NodeRoot, hours: float = _HOURS, waiting: Waiting = lambda method, share: None) -> ServiceList:
-    """All of them, sorted by name; why nothing could be seen otherwise."""
+    """All of them, sorted by name; or the reason why nothing could be read."""
     try:
         with open_units(root, waiting) as units:
             return _read(root, units, hours)
@@ -43,8 +42,8 @@ def read_services(root: NodeRoot, hours: float = _HOURS, waiting: Waiting = lamb
 
 
 def open_units(root: NodeRoot, waiting: Waiting | None = None) -> BusUnits:
-    """A way to query systemd, to be closed by a `with`. Raises BusError, with the reason, where there is none. With
-    `waiting`, a slow systemd is waited for as long as it works."""
+    """Open a connection for querying systemd, to be closed by a `with`. Raises BusError, with the reason, if there is
+    none. With `waiting`, a slow systemd is waited for as long as it works."""
     try:
         if waiting is None:
             return BusUnits(Bus(root.bus))
@@ -64,10 +63,10 @@ def _read(root: NodeRoot, units: BusUnits, hours: float) -> ServiceList:
         or (name.endswith(_OTHERS) and row.active == "failed")
     ]
     known = units.facts(names)
-    # All that is missing from here on is what is not loaded: units that never run.
+    # From here on, a failure only costs units that are not loaded: units that never run.
     unanswered: list[str] = []
     try:
-        # To list them, systemd reads every unit file of the node. A template is no unit yet.
+        # To list them, systemd reads every unit file of the node. A template is not a unit yet.
         enabled = [name for name in units.enabled_services() if name not in listed and "@." not in name]
         known |= units.facts(enabled)
         names += enabled
@@ -76,7 +75,7 @@ def _read(root: NodeRoot, units: BusUnits, hours: float) -> ServiceList:
     journal = read_journal(root, hours)
 
     def facts(name: str) -> UnitFacts | None:
-        # While systemd still works on what was given up, it answers nothing else.
+        # While systemd still works on the abandoned call, it answers nothing else.
         if name not in known and not unanswered:
             try:
                 known.update(units.facts([name]))
@@ -88,14 +87,14 @@ def _read(root: NodeRoot, units: BusUnits, hours: float) -> ServiceList:
     rows: dict[str, Service] = {}
     for name in sorted(names):
         unit = known.get(name)
-        # An alias of one that has its row already adds nothing.
+        # An alias of a unit that already has a row adds nothing.
         if unit is not None and unit.name not in rows and unit.text("LoadState") != "not-found":
-            # Where not even the unit's own file can be seen, the files that it asks for can't either.
+            # If not even the unit's own file is visible, the files in its conditions are not visible either.
             conditions = looked_at(root if _sees_file(root, unit) else None, unit.conditions, unit.unmet)
             row = _service(unit, conditions, blame.chain(unit), journal)
             rows[unit.name] = replace(row, absent=_absent(root, unit)) if _is_troubled(row) else row
     blind_spots = [*unanswered, *journal.blind_spots]
-    # Users have a systemd of their own, which only they may ask.
+    # Each user has a systemd of their own, which only that user may query.
     users = sorted(name for name, row in listed.items() if name.startswith("user@") and row.active == "active")
     if users:
         blind_spots.append(f"units of users are not looked at: {', '.join(users)} runs them")
@@ -105,8 +104,8 @@ def _read(root: NodeRoot, units: BusUnits, hours: float) -> ServiceList:
 
 
 def _absent(root: NodeRoot, unit: UnitFacts) -> tuple[str, ...]:
-    """Files that it names and that are not there: only where its own file can be seen, and where it has no root of its
-    own to look for them in."""
+    """Files that a unit names and that do not exist. Only for a unit whose own file is visible and that has no root
+    directory of its own."""
     if not _sees_file(root, unit) or unit.text("RootDirectory") or unit.text("RootImage"):
         return ()
     return tuple(dict.fromkeys(f"{key}={path}" for key, path in unit.named_files if not _is_there(root, path)))
@@ -133,7 +132,7 @@ def _service(unit: UnitFacts, conditions: tuple[Condition, ...], failed: tuple[s
     is_up = state in ("active", "reloading", "activating", "deactivating") and started is not None
     is_one = unit.name.endswith(".service")
     history = journal.history(unit.name)
-    # While it runs, systemd has forgotten the end before.
+    # While it runs, systemd no longer knows the previous exit.
     before = history.exits[0] if history is not None and history.exits else None
     return Service(
         manager=Manager.SYSTEMD,
@@ -182,16 +181,16 @@ def _is_troubled(service: Service) -> bool:
 def looked_at(
     root: NodeRoot | None, conditions: tuple[Condition, ...], failed: tuple[str, ...]
 ) -> tuple[Condition, ...]:
-    """The same, with those that stand for files judged by what is there now; `failed` are the kinds (Condition, Assert)
-    of which one did not hold. A kind for which none can be named gets a row without a parameter, also where there is no
-    root to look at."""
+    """The conditions, with those about files evaluated by the current state; `failed` are the kinds (Condition, Assert)
+    of which one did not hold. A kind for which none can be identified gets a row without a parameter, also when there
+    is no root to check."""
     judged = list(conditions)
     for kind in failed:
         if any(each.held is False for each in judged if each.name.startswith(kind)):
             continue
         judged = [_judged(root, each) if root is not None and each.name.startswith(kind) else each for each in judged]
         own = [each for each in judged if each.name.startswith(kind)]
-        # Of triggering conditions one has to hold.
+        # Of the triggering conditions, one has to hold.
         triggers = [each.held for each in own if each.trigger]
         if not any(each.held is False and not each.trigger for each in own) and set(triggers) != {False}:
             judged.append(Condition(kind, "", False))
@@ -220,14 +219,15 @@ _LOOKS: dict[str, Callable[[Path], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Looks for the requirement that failed, by how units stand now and by the journal."""
+    """Finds the requirement that failed, from the current state of units and from the journal."""
 
     listed: dict[str, Listed]
     facts: Callable[[str], UnitFacts | None]
     journal: Journal
 
     def chain(self, unit: UnitFacts) -> tuple[str, ...]:
-        """From what it requires itself to the first cause, which comes last; empty where nothing kept it."""
+        """The chain from its own requirement to the root cause, which comes last; empty if nothing kept it from
+        starting."""
         wanted = unit.text("UnitFileState").startswith("enabled") or bool(unit.names(*_WANTING))
         if unit.text("ActiveState") not in ("inactive", "failed") or not wanted:
             return ()
@@ -241,7 +241,7 @@ class Blame:
         if never or blocked is not None:
             found = self._failed_now(unit, frozenset({unit.name}))
         elif unit.text("ActiveState") == "inactive":
-            # A unit goes down with those that it is bound to.
+            # A unit is stopped with the units that it is bound to.
             found = tuple(name for name in unit.names("BindsTo") if self._row(name).active == "failed")[:1]
         if not found and blocked is not None:
             found = self._failed_then(unit, blocked, frozenset({unit.name}))
@@ -264,14 +264,14 @@ class Blame:
         return ()
 
     def _row(self, name: str) -> Listed:
-        """How a unit stands; one that was not loaded when units were listed is asked after."""
+        """The state of a unit; a unit that was not loaded when units were listed is queried now."""
         if name not in self.listed:
             unit = self.facts(name) or UnitFacts({}, 0)
             self.listed[name] = Listed(name, unit.text("LoadState"), unit.text("ActiveState"))
         return self.listed[name]
 
     def _failed_then(self, unit: UnitFacts, blocked: int, seen: frozenset[str]) -> tuple[str, ...]:
-        """The requirement failed, though it may have been forgotten or mended since."""
+        """Like `_failed_now` at the time it was blocked: the failure may have been reset or repaired since."""
         pasts = {name: self.journal.pasts[name] for name in _required(unit) if name in self.journal.pasts}
         for name, past in pasts.items():
             if any(moment <= blocked + _SOON_NS for moment in past.failed_at):
