@@ -11,8 +11,9 @@ _DYING = b"nr_dying_subsys_"
 
 @dataclass(frozen=True, slots=True)
 class ControllerCount:
-    """A row of /proc/cgroups (kernel/cgroup/cgroup-v1.c, proc_cgroupstats_show). `cgroups` includes the dying ones: the
-    hierarchy's counter goes down when a cgroup is freed (kernel/cgroup/cgroup.c, css_free_rwork_fn), not at rmdir."""
+    """A row of /proc/cgroups (kernel/cgroup/cgroup-v1.c, proc_cgroupstats_show). `cgroups` includes dying ones: the
+    hierarchy's counter is decremented when a cgroup is freed (kernel/cgroup/cgroup.c, css_free_rwork_fn), not at rmdir.
+    """
 
     hierarchy: int
     cgroups: int
@@ -20,14 +21,14 @@ class ControllerCount:
 
 
 class CgroupCount(NamedTuple):
-    """Visible and dying cgroups at and below one cgroup, itself included."""
+    """Visible and dying cgroups at and below one cgroup, including itself."""
 
     visible: int
     dying: int
 
 
 class Bandwidth(NamedTuple):
-    """Counters of a CPU quota since the cgroup was made."""
+    """Counters of a CPU quota since the cgroup was created."""
 
     periods: int
     throttled: int
@@ -35,7 +36,7 @@ class Bandwidth(NamedTuple):
 
 
 def parse_controllers(content: bytes) -> dict[str, ControllerCount]:
-    """/proc/cgroups, by controller."""
+    """Parse /proc/cgroups, by controller."""
     counts = {}
     for line in content.decode("utf-8", "replace").splitlines():
         fields = line.split()
@@ -45,9 +46,9 @@ def parse_controllers(content: bytes) -> dict[str, ControllerCount]:
 
 
 def parse_pid_cgroup(content: bytes) -> dict[str, str]:
-    """/proc/PID/cgroup: the path of a process by controller; "" is v2 and `name=systemd` a named hierarchy.
+    """Parse /proc/PID/cgroup: the path of a process by controller; "" is v2 and `name=systemd` a named hierarchy.
 
-    Of a removed cgroup of v2 the kernel says so behind the path (kernel/cgroup/cgroup.c, proc_cgroup_show).
+    For a removed v2 cgroup the kernel appends a mark to the path (kernel/cgroup/cgroup.c, proc_cgroup_show).
     """
     paths: dict[str, str] = {}
     for line in content.decode("utf-8", "replace").split("\n"):
@@ -59,7 +60,7 @@ def parse_pid_cgroup(content: bytes) -> dict[str, str]:
 
 
 def parse_cgroup_stat(content: bytes) -> dict[str, CgroupCount]:
-    """cgroup.stat: counts by controller, and of all cgroups whatever their controllers under "all".
+    """Parse cgroup.stat: counts by controller, and under "all" of all cgroups whatever their controllers.
 
     kernel/cgroup/cgroup.c, cgroup_stat_show: dying descendants since 4.14, counts for each controller since 6.12.
     """
@@ -76,7 +77,7 @@ def parse_cgroup_stat(content: bytes) -> dict[str, CgroupCount]:
 
 
 def parse_cpu_stat(content: bytes) -> Bandwidth | None:
-    """cpu.stat of v1 (nanoseconds) or v2 (microseconds); None for a cgroup without a quota.
+    """Parse cpu.stat of v1 (nanoseconds) or v2 (microseconds); None for a cgroup without a quota.
 
     kernel/sched/core.c: cpu_cfs_stat_show, cpu_extra_stat_show.
     """
@@ -88,7 +89,7 @@ def parse_cpu_stat(content: bytes) -> Bandwidth | None:
 
 
 def parse_cpu_max(content: bytes) -> tuple[int, int | None] | None:
-    """Quota and period in microseconds; None without a limit. cpu.cfs_quota_us of v1 has no period."""
+    """Parse the quota and period in microseconds; None without a limit. cpu.cfs_quota_us of v1 has no period."""
     fields = content.split()
     if not fields or not fields[0].isdigit():
         return None
@@ -96,6 +97,6 @@ def parse_cpu_max(content: bytes) -> tuple[int, int | None] | None:
 
 
 def weight_to_shares(weight: int) -> int:
-    """A cpu.weight of v2 (1 to 10,000) as cpu.shares of v1 (2 to 262,144): the inverse of what container runtimes
-    convert with (opencontainers/cgroups, ConvertCPUSharesToCgroupV2Value)."""
+    """Convert a v2 cpu.weight (1 to 10,000) to v1 cpu.shares (2 to 262,144): the inverse of the conversion in container
+    runtimes (opencontainers/cgroups, ConvertCPUSharesToCgroupV2Value)."""
     return 2 + (weight - 1) * 262_142 // 9_999

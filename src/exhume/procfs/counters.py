@@ -1,4 +1,4 @@
-"""What the kernel's counters advanced by between two reads: some wrap at 32 bits, some start again."""
+"""The increments of the kernel's counters between two reads: some wrap at 32 bits, some restart from zero."""
 
 from collections.abc import Mapping
 
@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 _WRAP = 1 << 32
-# A larger step is a counter that was reset (a core that came back), not one that wrapped around.
+# A larger step means that the counter was reset (a core that came back), not that it wrapped around.
 _IMPLAUSIBLE = 1 << 31
 
 
 def step_of_u32(now: int, before: int) -> int:
-    """What a 32-bit counter advanced by, across its wrap-around; -1 for one that was reset."""
+    """The increment of a 32-bit counter, across a wrap-around; -1 for a counter that was reset."""
     step = (now - before) % _WRAP
     return step if step < _IMPLAUSIBLE else -1
 
@@ -24,7 +24,7 @@ def steps_of_u32(now: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[n
 
 
 class Differences:
-    """What named counters advanced by since the last read; nothing for one that is new or went backwards."""
+    """The increments of named counters since the last read; none for one that is new or went backwards."""
 
     def __init__(self) -> None:
         self._before: dict[str, int] = {}

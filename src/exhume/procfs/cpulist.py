@@ -1,13 +1,13 @@
-"""A set of CPUs as the kernel prints it (lib/vsprintf.c, bitmap_list_string): `0-3,8,10-11`."""
+"""A set of CPUs in the kernel's list format (lib/vsprintf.c, bitmap_list_string): `0-3,8,10-11`."""
 
 from exhume.procfs.host import Host
 
-# More than any kernel is built for (NR_CPUS is at most 8,192): a longer range is not a list of CPUs.
+# More than any kernel is built for (NR_CPUS is at most 8,192): a higher number is not in a list of CPUs.
 _MAX_CPU = 1 << 16
 
 
 def parse_cpulist(text: str) -> list[int]:
-    """The CPUs of a list; empty for an empty one. Raises ValueError, naming the part, for anything else."""
+    """The CPUs in a list; empty for an empty one. Raises ValueError, naming the part, for anything else."""
     cpus: list[int] = []
     for part in text.strip().split(",") if text.strip() else ():
         first, dash, last = part.strip().partition("-")
@@ -21,7 +21,7 @@ def parse_cpulist(text: str) -> list[int]:
 
 
 def online_cpus(host: Host) -> list[int] | None:
-    """The CPUs that are online now; None where that can't be read."""
+    """The CPUs that are online now; None when that cannot be read."""
     return _read(host, "online")
 
 

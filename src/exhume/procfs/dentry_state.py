@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 
 class DentryState(NamedTuple):
-    """Dentries in all, unused ones, and negative ones; None where the kernel doesn't count those (before 5.0)."""
+    """All dentries, unused ones, and negative ones; the last is None if the kernel does not count those
+    (before 5.0)."""
 
     total: int
     unused: int
@@ -16,6 +17,6 @@ def parse_dentry_state(content: bytes) -> DentryState | None:
     fields = content.split()
     if len(fields) < 2 or not all(field.isdigit() for field in fields):
         return None
-    # Older kernels print 0 in that place; one that counts them never has none.
+    # Older kernels print 0 in that place; a kernel that counts them never has none.
     negative = int(fields[4]) if len(fields) > 4 and fields[4] != b"0" else None
     return DentryState(int(fields[0]), int(fields[1]), negative)

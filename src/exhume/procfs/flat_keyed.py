@@ -1,11 +1,11 @@
-"""Flat keyed files (vmstat, meminfo, memory.stat, cgroup.stat, cpu.stat): a name and a number on each line, perhaps a
-colon between them and a unit behind."""
+"""Flat keyed files (vmstat, meminfo, memory.stat, cgroup.stat, cpu.stat): a name and a number on each line, possibly
+with a colon between them and a unit at the end."""
 
 from collections.abc import Mapping, Sequence
 
 
 def parse_flat_keyed(content: bytes) -> dict[bytes, int]:
-    """Numbers by name; lines of another shape are left out."""
+    """Numbers by name; lines in another format are left out."""
     found: dict[bytes, int] = {}
     for line in content.splitlines():
         name, _, rest = line.partition(b" ")
@@ -16,17 +16,17 @@ def parse_flat_keyed(content: bytes) -> dict[bytes, int]:
 
 
 def parse_meminfo(content: bytes) -> dict[str, int]:
-    """/proc/meminfo (fs/proc/meminfo.c, meminfo_proc_show) in bytes. The few lines without a unit are counts of huge
-    pages, which no caller needs."""
+    """Parse /proc/meminfo (fs/proc/meminfo.c, meminfo_proc_show) in bytes. The few lines without a unit are counts of
+    huge pages, which no caller needs."""
     return {name.decode("ascii", "replace"): value * 1024 for name, value in parse_flat_keyed(content).items()}
 
 
 class NamedCounters:
-    """Columns out of /proc/vmstat (mm/vmstat.c, vmstat_show) or /proc/meminfo, cheap enough for every second.
+    """Columns from /proc/vmstat (mm/vmstat.c, vmstat_show) or /proc/meminfo, cheap enough for every second.
 
-    The names and their order stay the same until the next boot, so the lines are looked up once and looked up again
-    only when the file no longer has the expected number of lines. A column is the sum of the lines that it names; it
-    is left out where the kernel has none of them.
+    The names and their order stay the same until the next boot, so the lines are looked up once, and again only when
+    the file no longer has the expected number of lines. A column is the sum of the lines that it names; it is left out
+    if the kernel has none of them.
     """
 
     def __init__(self, columns: Mapping[str, Sequence[str]]) -> None:

@@ -1,6 +1,7 @@
-"""The node as files: where /proc, /sys, /dev and /var/log are, and a reader that is cheap enough to run every second.
+"""The node as files: the locations of /proc, /sys, /dev and /var/log, and a reader that is cheap enough to run every
+second.
 
-Every source reads through `Host`, so tests can put a tree of their own in its place.
+Every source reads through `Host`, so tests can substitute a tree of their own.
 """
 
 import os
@@ -18,7 +19,7 @@ class Host:
     logs: Path = Path("/var/log")
 
     def resolve(self, mounted_at: str) -> Path:
-        """A path that the kernel prints (a mount point, a device) as this process can reach it.
+        """Map a path from the kernel (a mount point, a device) to one that this process can reach.
 
         Only paths below /proc, /sys and /dev are moved to the injected roots.
         """
@@ -28,12 +29,12 @@ class Host:
         return Path(mounted_at)
 
 
-# The node's own pid namespace has this number on every kernel (include/linux/proc_ns.h, PROC_PID_INIT_INO).
+# The initial pid namespace has this number on every kernel (include/linux/proc_ns.h, PROC_PID_INIT_INO).
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 
 
 def sees_all_processes(host: Host) -> bool:
-    """Whether this process is in the node's own pid namespace; also where that can't be found out."""
+    """Whether this process is in the node's own pid namespace; also True if that cannot be determined."""
     try:
         return os.fspath((host.proc / "self/ns/pid").readlink()) == _FIRST_PID_NAMESPACE
     except OSError:
@@ -41,11 +42,11 @@ def sees_all_processes(host: Host) -> bool:
 
 
 class ProcFile:
-    """A file of /proc or /sys that is read again and again.
+    """A file of /proc or /sys that is read repeatedly.
 
-    The descriptor stays open (opening costs more than reading) and is opened again when the file behind it went
-    away, as files of CPUs, devices and cgroups do. `single` is for a file that the kernel writes in one piece
-    (fs/seq_file.c, single_open; fs/kernfs/file.c, kernfs_seq_show; sysctls): one read that leaves room is all of it.
+    The file descriptor stays open (opening costs more than reading) and is reopened when the file behind it went away,
+    as files of CPUs, devices and cgroups do. `single` is for a file that the kernel writes in one piece (fs/seq_file.c,
+    single_open; fs/kernfs/file.c, kernfs_seq_show; sysctls): a read that does not fill the buffer is complete.
     """
 
     __slots__ = ("_fd", "_single", "_size", "path")
@@ -57,7 +58,7 @@ class ProcFile:
         self._single = single
 
     def read(self) -> bytes:
-        """The whole content now. Raises OSError when it can't be read."""
+        """The current content. Raises OSError when it cannot be read."""
         if self._fd >= 0:
             try:
                 return self._content()
@@ -67,14 +68,14 @@ class ProcFile:
         return self._content()
 
     def read_or_none(self) -> bytes | None:
-        """The whole content now, or None when it can't be read."""
+        """The current content, or None when it cannot be read."""
         try:
             return self.read()
         except OSError:
             return None
 
     def _content(self) -> bytes:
-        # Other seq files come a buffer at a time (fs/seq_file.c, seq_read_iter): only an empty read is the end.
+        # Other seq files return one buffer at a time (fs/seq_file.c, seq_read_iter): only an empty read is the end.
         content = os.pread(self._fd, self._size, 0)
         if not content or (self._single and len(content) < self._size):
             return content
@@ -97,7 +98,7 @@ class ProcFile:
 
 
 def subdirectories(path: Path | str) -> list[str]:
-    """The names of the directories (or links to some) in a directory; none when it can't be read."""
+    """The names of the directories (or links to directories) in a directory; none when it cannot be read."""
     try:
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir())

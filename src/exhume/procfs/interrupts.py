@@ -1,5 +1,5 @@
 """/proc/interrupts (kernel/irq/proc.c, show_interrupts) and /proc/softirqs (fs/proc/softirqs.c, show_softirqs): a
-column for each CPU, a row for each interrupt."""
+column per CPU, a row per interrupt."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ _TRIGGERS = ("-edge", "-level", "-fasteoi")
 
 
 class InterruptRow(NamedTuple):
-    """The counts of one interrupt, a number for each CPU of the header, and its name."""
+    """The counts of one interrupt, one for each CPU of the header, and its name."""
 
     counts: NDArray[np.int64]
     name: str
@@ -22,12 +22,12 @@ def parse_header(content: bytes) -> tuple[int, ...]:
 
 
 def parse_label(row: bytes) -> str:
-    """A row's interrupt: a number, or a name of the architecture's such as LOC; empty for no row."""
+    """A row's interrupt: a number, or an architecture-specific name such as LOC; empty if it is not a row."""
     return row[: row.find(b":")].strip().decode("ascii", "replace")
 
 
 def parse_row(row: bytes, width: int) -> InterruptRow | None:
-    """A row of /proc/interrupts with so many CPUs; None for one that counts for the whole machine (ERR, MIS)."""
+    """A row of /proc/interrupts with this many CPUs; None for one that counts for the whole machine (ERR, MIS)."""
     fields = row.split(None, width + 1)
     if len(fields) <= width or not fields[width].isdigit():
         return None
@@ -37,7 +37,7 @@ def parse_row(row: bytes, width: int) -> InterruptRow | None:
 
 
 def parse_softirq(content: bytes, name: bytes) -> NDArray[np.int64] | None:
-    """The row of one softirq (NET_RX) in /proc/softirqs; None where there is none."""
+    """The row of one softirq (NET_RX) in /proc/softirqs; None when it is missing."""
     start = content.find(name + b":")
     if start < 0:
         return None
@@ -46,7 +46,8 @@ def parse_softirq(content: bytes, name: bytes) -> NDArray[np.int64] | None:
 
 
 def interrupt_name(rest: bytes, *, numbered: bool) -> str:
-    """The name in what follows the counts: behind the chip, the chip's number and the trigger."""
+    """The interrupt's name in the text after the counts: it follows the chip, the hardware IRQ number and
+    the trigger."""
     parts = rest.decode("utf-8", "replace").split()
     if not numbered:
         return " ".join(parts)

@@ -1,9 +1,9 @@
-"""Records of the kernel log, as /dev/kmsg and as syslog(2) have them.
+"""Records of the kernel log, in the formats of /dev/kmsg and syslog(2).
 
 /dev/kmsg (kernel/printk/printk.c, info_print_ext_header and msg_print_ext_body):
 `priority,sequence,microseconds,flags[,...];text`, then ` KEY=value` lines. syslog(2) (record_print_text):
-`<priority>[ seconds.microseconds] text` for each line, with a caller such as `[   T12]` behind the time where the
-kernel has CONFIG_PRINTK_CALLER.
+`<priority>[ seconds.microseconds] text` for each line, with a caller such as `[   T12]` after the time if the kernel
+has CONFIG_PRINTK_CALLER.
 """
 
 import re
@@ -19,8 +19,8 @@ _ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
 class LogRecord(NamedTuple):
-    """One message; `stamp_us` is the log's own clock (local_clock), `continues` marks the rest of the line before.
-    Those of syslog(2) have no sequence number. An `error` is what the kernel itself calls one, or worse."""
+    """One message; `stamp_us` is in the log's own clock (local_clock), `continues` marks the rest of the previous line.
+    Messages of syslog(2) have no sequence number. `error` is set at the kernel's level `err` or worse."""
 
     sequence: int | None
     stamp_us: int
@@ -30,7 +30,7 @@ class LogRecord(NamedTuple):
 
 
 def parse_record(raw: bytes) -> LogRecord | None:
-    """A record as it was read; None for anything that is not one."""
+    """Parse a record; None for anything that is not one."""
     head, separator, body = raw.partition(b";")
     fields = head.split(b",")
     if not separator or len(fields) < 4:
@@ -43,13 +43,13 @@ def parse_record(raw: bytes) -> LogRecord | None:
         return None
     text = body.split(b"\n", 1)[0]
     if b"\\x" in text:
-        # The kernel escapes what isn't printable ASCII, byte by byte: a tab, or the bytes of a UTF-8 letter.
+        # The kernel escapes everything except printable ASCII, byte by byte: a tab, or the bytes of a UTF-8 letter.
         text = _ESCAPED.sub(lambda escape: bytes((int(escape[1], 16),)), text)
     return LogRecord(sequence, stamp, fields[3] == b"c", text.decode("utf-8", "replace"), _is_error(priority))
 
 
 def parse_syslog(raw: bytes) -> Iterator[LogRecord]:
-    """The lines of what SYSLOG_ACTION_READ_ALL returns, without those that have another shape."""
+    """The lines in the result of SYSLOG_ACTION_READ_ALL, without those in another format."""
     for match in _SYSLOG_LINE.finditer(raw):
         stamp = int(match["s"]) * 1_000_000 + int(match["us"])
         text = match["text"].decode("utf-8", "replace")
@@ -57,5 +57,6 @@ def parse_syslog(raw: bytes) -> Iterator[LogRecord]:
 
 
 def _is_error(priority: int) -> bool:
-    """By the level (include/linux/kern_levels.h, KERN_ERR). Lines that programs write have another facility than 0."""
+    """Decide by the level (include/linux/kern_levels.h, KERN_ERR). Lines written by programs have a facility other than
+    0."""
     return 0 <= priority <= _KERN_ERR

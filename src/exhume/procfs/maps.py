@@ -1,4 +1,4 @@
-"""/proc/PID/maps and the heads of /proc/PID/smaps (fs/proc/task_mmu.c, show_map_vma)."""
+"""/proc/PID/maps and the header lines of /proc/PID/smaps (fs/proc/task_mmu.c, show_map_vma)."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ _EXECUTABLE = ord("x")
 
 
 class MapsEntry(NamedTuple):
-    """One mapping. `path` is as the kernel prints it, with ` (deleted)` for a file without a name."""
+    """One mapping. `path` is as the kernel prints it, with ` (deleted)` for an unlinked file."""
 
     start: int
     end: int
@@ -24,7 +24,7 @@ class MapsEntry(NamedTuple):
 
 
 def parse_maps(lines: Iterable[bytes], *, executable_only: bool = False) -> Iterator[MapsEntry]:
-    """The mappings in some lines; what is not one (a line cut off, the details in smaps) is left out."""
+    """The mappings in some lines; anything else (a truncated line, the details in smaps) is left out."""
     for line in lines:
         space = line.find(b" ")
         if space < 0 or len(line) < space + 5 or (executable_only and line[space + 3] != _EXECUTABLE):
@@ -35,7 +35,7 @@ def parse_maps(lines: Iterable[bytes], *, executable_only: bool = False) -> Iter
 
 
 def parse_entry(line: bytes) -> MapsEntry | None:
-    """One line; None for one of another shape."""
+    """Parse one line; None for another format."""
     fields = line.split(None, 5)
     if len(fields) < 5 or not fields[4].isdigit():
         return None
@@ -44,7 +44,7 @@ def parse_entry(line: bytes) -> MapsEntry | None:
     if not (dash and colon):
         return None
     try:
-        # Of all bytes the kernel escapes the newline alone (seq_path with "\n").
+        # The only byte that the kernel escapes is the newline (seq_path with "\n").
         path = os.fsdecode(fields[5].replace(b"\\012", b"\n")) if len(fields) > 5 else ""
         return MapsEntry(
             int(start, 16), int(end, 16), int(fields[2], 16), int(major, 16), int(minor, 16), int(fields[4]), path

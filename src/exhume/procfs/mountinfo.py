@@ -10,8 +10,8 @@ _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of a mount table. `device` is (major, minor), `root` the part of the file system that is shown;
-    `options` are those of the file system, `flags` those of this mount of it (ro, noatime)."""
+    """One line of a mount table. `device` is (major, minor), `root` the part of the filesystem that is mounted;
+    `options` are those of the filesystem, `flags` those of this mount (ro, noatime)."""
 
     device: tuple[int, int]
     root: str
@@ -22,18 +22,18 @@ class Mount:
     flags: frozenset[str] = frozenset()
 
     def option(self, name: str) -> str | None:
-        """The value of an option `name=value` of the file system."""
+        """The value of a filesystem option `name=value`."""
         prefix = f"{name}="
         return next((option[len(prefix) :] for option in self.options if option.startswith(prefix)), None)
 
 
 def parse_mountinfo(content: bytes) -> list[Mount]:
-    """The mounts of a table; lines of another shape are left out."""
+    """The mounts of a table; lines in another format are left out."""
     return [mount for line in content.split(b"\n") if (mount := _parse(line)) is not None]
 
 
 def read_mounts(table: Path) -> list[Mount]:
-    """The mounts that a process sees; none when its table can't be read."""
+    """The mounts that a process sees; none when its table cannot be read."""
     try:
         return parse_mountinfo(table.read_bytes())
     except OSError:
@@ -41,7 +41,7 @@ def read_mounts(table: Path) -> list[Mount]:
 
 
 def _parse(line: bytes) -> Mount | None:
-    # The separator, since the number of optional fields before it varies.
+    # Split at the separator, since the number of optional fields before it varies.
     before, separator, after = line.partition(b" - ")
     fields, kind = before.split(b" "), after.split(b" ")
     if not separator or len(fields) < 5 or len(kind) < 3:
@@ -56,8 +56,8 @@ def _parse(line: bytes) -> Mount | None:
 
 
 def _unescape(text: bytes) -> str:
-    """Blanks, tabs, newlines and backslashes are in octal, in types and sources also # (fs/proc_namespace.c,
-    show_mountinfo and mangle)."""
+    """Decode the octal escapes of blanks, tabs, newlines and backslashes, in types and sources also #
+    (fs/proc_namespace.c, show_mountinfo and mangle)."""
     if b"\\" in text:
         text = _OCTAL.sub(lambda match: bytes((int(match[1], 8) & 0xFF,)), text)
     return os.fsdecode(text)

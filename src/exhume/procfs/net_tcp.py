@@ -1,4 +1,4 @@
-"""/proc/net/tcp and tcp6: whose socket is the other end of a connection within this machine."""
+"""/proc/net/tcp and tcp6: the user at the other end of a connection within this machine."""
 
 import ipaddress
 import sys
@@ -13,7 +13,7 @@ Address = tuple[str, int]
 
 
 def owner_of_connection(client: Address, server: Address, net: Path = _NET) -> int | None:
-    """The user whose socket is the client's end of a TCP connection within this machine; None where there is none."""
+    """The user who owns the client's socket of a TCP connection within this machine; None when there is none."""
     for file, local, remote in _written(client, server):
         try:
             content = (net / file).read_bytes()
@@ -27,7 +27,7 @@ def owner_of_connection(client: Address, server: Address, net: Path = _NET) -> i
 
 
 def _written(client: Address, server: Address) -> Iterator[tuple[str, bytes, bytes]]:
-    """How the kernel writes the two ends, in each file where the client's socket may be listed."""
+    """The kernel's notation of the two ends, in each file where the client's socket may be listed."""
     here, there = _plain(client[0]), _plain(server[0])
     if here.version == there.version == 4:
         yield "tcp", _hex(here, client[1]), _hex(there, server[1])

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-# Fields of proc(5), counted from the state on, which is the first behind the name.
+# Fields of proc(5), counted from the state, which is the first after the name.
 _PPID, _NICE, _START, _RT_PRIORITY, _POLICY = 1, 16, 19, 37, 38
 
 
@@ -19,8 +19,8 @@ class PidStat(NamedTuple):
 
 
 def parse_pid_stat(content: bytes) -> PidStat | None:
-    """The fields; None for a line that is cut off."""
-    # The name may hold spaces and parentheses: only the last closing one ends it.
+    """Parse the fields; None for a truncated line."""
+    # The name may contain spaces and parentheses: only the last closing one ends it.
     opening, closing = content.find(b"("), content.rfind(b")")
     fields = content[closing + 2 :].split()
     if opening < 0 or closing < opening or len(fields) <= _START:

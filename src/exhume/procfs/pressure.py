@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 
 class Pressure(NamedTuple):
-    """Shares of time (0 to 1) over the last 10, 60 and 300 seconds, and microseconds in all, in which tasks stalled."""
+    """The fractions of time (0 to 1) over the last 10, 60 and 300 seconds in which tasks stalled, and the total in
+    microseconds."""
 
     avg10: float
     avg60: float
@@ -13,7 +14,7 @@ class Pressure(NamedTuple):
 
 
 def parse_stall_totals(content: bytes) -> dict[str, int]:
-    """The microseconds in all alone, by line: cheap enough for every second."""
+    """Only the totals in microseconds, by line: cheap enough for every second."""
     found = {}
     for line in content.split(b"\n"):
         head, equals, total = line.rpartition(b" total=")
@@ -23,7 +24,7 @@ def parse_stall_totals(content: bytes) -> dict[str, int]:
 
 
 def parse_pressure(content: bytes) -> dict[str, Pressure]:
-    """By line: `some` (at least one task stalled) and `full` (all of them)."""
+    """Parse the values by line: `some` (at least one task stalled) and `full` (all of them)."""
     found = {}
     for line in content.split(b"\n"):
         kind, *pairs = line.split()[:5] or [b""]

@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 
 class RunQueue(NamedTuple):
-    """What tasks waited on a CPU's run queue in nanoseconds (run_delay), and the time slices run there (pcount)."""
+    """How long tasks waited on a CPU's run queue in nanoseconds (run_delay), and the time slices run there (pcount)."""
 
     waited_ns: int
     slices: int
 
 
 class TaskSched(NamedTuple):
-    """What a task ran and waited to run, in nanoseconds. A wait is added when it ends."""
+    """How long a task ran and waited to run, in nanoseconds. A wait is added when it ends."""
 
     run_ns: int
     wait_ns: int
@@ -30,6 +30,6 @@ def parse_schedstat(content: bytes) -> dict[int, RunQueue]:
 
 
 def parse_task_schedstat(content: bytes) -> TaskSched | None:
-    """One task's line; None when it is cut off."""
+    """Parse one task's line; None when it is truncated."""
     fields = content.split()
     return TaskSched(int(fields[0]), int(fields[1])) if len(fields) >= 2 else None

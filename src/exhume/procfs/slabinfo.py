@@ -15,17 +15,17 @@ def active_objects(content: bytes, cache: bytes) -> int | None:
 
 
 class SlabCounter:
-    """Counts the objects of one slab cache again and again.
+    """Counts the objects of one slab cache repeatedly.
 
     The cache's own file in sysfs costs microseconds. /proc/slabinfo counts the objects of every cache for the same
-    answer: milliseconds, and much longer where each cache has a copy in every memory cgroup (before Linux 5.9).
+    result: milliseconds, and much longer if each cache has a copy per memory cgroup (before Linux 5.9).
     """
 
     def __init__(self, host: Host, cache: str) -> None:
         self._cache = os.fsencode(cache)
         directory = host.sys / "kernel/slab" / cache
         self._objects: ProcFile | None = ProcFile(directory / "objects", single=True)
-        # A cache that others were merged into would count theirs too; a kernel may have no sysfs for slabs at all.
+        # A cache that others were merged into would include theirs; and a kernel may have no sysfs for slabs at all.
         aliases = ProcFile(directory / "aliases").read_or_none()
         if aliases is None or aliases.strip() != b"0" or self._objects.read_or_none() is None:
             self._objects = None
@@ -37,7 +37,7 @@ class SlabCounter:
         return (self._objects or self._slabinfo).path
 
     def count(self) -> int | None:
-        """Objects in use now; None when they can't be counted."""
+        """Objects in use now; None when they cannot be counted."""
         if self._objects is None:
             return active_objects(self._slabinfo.read_or_none() or b"", self._cache)
         fields = (self._objects.read_or_none() or b"").split(None, 1)

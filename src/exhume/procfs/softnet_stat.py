@@ -1,4 +1,4 @@
-"""/proc/net/softnet_stat (net/core/net-procfs.c, softnet_seq_show): a line of hexadecimal counters for each CPU."""
+"""/proc/net/softnet_stat (net/core/net-procfs.c, softnet_seq_show): a line of hexadecimal counters per CPU."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,8 @@ _CPU = 12
 
 
 class Softnet(NamedTuple):
-    """One CPU's receive backlog: packets taken, dropped, and polls that ran out of budget or time. `cpu` is None on
-    kernels that print only CPUs that are online and don't number them."""
+    """One CPU's receive backlog: packets processed and dropped, and polls that ran out of budget or time. `cpu` is None
+    on kernels that print only online CPUs and do not number them."""
 
     cpu: int | None
     processed: int
@@ -16,7 +16,7 @@ class Softnet(NamedTuple):
 
 
 def parse_softnet_stat(content: bytes) -> list[Softnet]:
-    """The lines in their order; one that is cut off is left out."""
+    """The lines in order; a truncated one is left out."""
     found = []
     for line in content.splitlines():
         fields = line.split()

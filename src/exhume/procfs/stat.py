@@ -1,4 +1,4 @@
-"""/proc/stat (fs/proc/stat.c, show_stat): the time that each CPU spent in each state, and counts of the machine."""
+"""/proc/stat (fs/proc/stat.c, show_stat): the time that each CPU spent in each state, and machine-wide counts."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ _TOTALS = ("intr", "ctxt", "processes", "procs_running", "procs_blocked")
 
 
 def parse_cpu_times(content: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The CPUs that are online, and their times in clock ticks: a row for each CPU, a column for each of CPU_STATES.
+    """The online CPUs, and their times in clock ticks: a row per CPU, a column for each of CPU_STATES.
 
     `user` and `nice` include the guest time; `idle` and `iowait` may go backwards.
     """
@@ -16,7 +16,7 @@ def parse_cpu_times(content: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64
     end = content.find(b"\nintr", start - 1)
     table = content[start : end if end >= 0 else len(content)]
     if not table.startswith(b"cpu"):
-        # A kernel for one CPU prints the total alone under some configurations.
+        # In some configurations a kernel for one CPU prints only the total.
         table = b"cpu0" + content[3:start]
     width = len(table[: table.find(b"\n") if b"\n" in table else len(table)].split())
     numbers = np.fromstring(table.replace(b"cpu", b" "), np.int64, sep=" ").reshape(-1, width)
@@ -32,13 +32,13 @@ def parse_machine_times(content: bytes) -> list[int]:
 
 
 def parse_totals(content: bytes) -> dict[str, int]:
-    """The counts of the whole machine by the kernel's names: intr, ctxt, processes, procs_running, procs_blocked."""
+    """Machine-wide counts by the kernel's names: intr, ctxt, processes, procs_running, procs_blocked."""
     totals = {}
     for name in _TOTALS:
         label = b"\n%s " % name.encode()
         start = content.find(label)
         if start >= 0:
-            # Only the first number: the interrupt line goes on with one for each interrupt of the machine.
+            # Only the first number: the interrupt line continues with one for each interrupt of the machine.
             first = start + len(label)
             end = min(at for at in (content.find(b" ", first), content.find(b"\n", first), len(content)) if at >= 0)
             totals[name] = int(content[first:end])
