@@ -1,7 +1,8 @@
-"""Comparisons of a function's time: the same core before, the other cores meanwhile, the same core an hour earlier.
+"""Compare a function's CPU time with the same core before, the other cores meanwhile, and the same core an hour
+earlier.
 
-A busy core is no finding where it is always so, or where all cores are. Each comparison has its significance; the
-weakest of them is what can be claimed.
+A busy core is no finding if it is always busy, or if all cores are. Each comparison has its own significance; the
+weakest limits what can be claimed.
 """
 
 from dataclasses import dataclass
@@ -14,13 +15,13 @@ from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Evidence
 
 HOUR_NS = 3600 * NANOS
-# Standard errors from which a difference is not chance: one in ten thousand.
+# A difference of this many standard errors is not chance: the probability is below one in ten thousand.
 SIGNIFICANT = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The part of one core's time in a function over a stretch, and the samples it is known from."""
+    """A function's share of one core's time over a stretch, and the number of samples behind it."""
 
     share: float
     samples: int
@@ -31,7 +32,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A function on one core in the focus, with what it is compared with (None where there is nothing)."""
+    """A function on one core in the focus, and the shares to compare it with (None if there is none)."""
 
     function: str
     cpu: int
@@ -41,12 +42,12 @@ class Comparison:
     hour_earlier: Share | None
 
     def significance_of(self, against: Share) -> float:
-        """Standard errors between the focus and what it is compared with."""
+        """Standard errors between the focus and another share."""
         return significance(self.now.samples, self.now.seconds, against.samples, against.seconds)
 
     @property
     def values(self) -> dict[str, object]:
-        """The shares, for the message about them; None where there is nothing to compare with."""
+        """The shares as values for the message; None if there is nothing to compare with."""
         others = {"before": self.before, "others": self.others, "hour": self.hour_earlier}
         shares: dict[str, object] = {name: None if each is None else each.share for name, each in others.items()}
         return {"function": self.function, "cpu": self.cpu, "share": self.now.share, **shares}
@@ -61,7 +62,7 @@ class Comparison:
 
 
 def compare(case: Case, function: str, cpu: int) -> Comparison:
-    """A function of the kernel on one core, compared with the calm before, the other cores and the hour before."""
+    """Compare a kernel function on one core with the baseline, the other cores and an hour earlier."""
     samples = case.samples
     holding = samples.holding(Names.of([function]))
     here = samples.cpu == cpu

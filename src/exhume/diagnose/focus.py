@@ -1,13 +1,14 @@
-"""Which seconds of a window to look at: the ones that stand out from the rest, on any core, in any measure.
+"""Find the seconds of a window to look at: those that stand out from the rest, on any core, by any measure.
 
-Every second gets a score for each measure: how far it lies above the calm fifth of the seconds around it, in units
-of what a node feels (one core's whole time, half a second of a ksoftirqd's wait, two thousand forks ...). The largest
-decides, and cores are never averaged: each is held against its own calm, so one core of 96 scores like all of them,
-also where some core is always busy. A line in the kernel log about starvation counts for the seconds before it.
+Each second gets a score per measure: how far it is above the calm fifth of the surrounding seconds, in units of what a
+node feels (all of one core's time, half a second of ksoftirqd wait, two thousand forks ...). The highest score counts.
+Cores are never averaged: each is compared with its own calm level, so one busy core of 96 scores as high as all of
+them, even if another core is always busy. A starvation message in the kernel log raises the score of the seconds before
+it.
 
-Trouble that never pauses has no calm to stand out from: what is severe in itself (a core lost to the kernel, a
-throttled cgroup, stolen time, ksoftirqds that wait) for seconds, and lies in no stretch that stands out, is a focus of
-its own.
+A problem that never pauses has no calm level to stand out from. Seconds that are severe in absolute terms (a core lost
+to the kernel, a throttled cgroup, steal time, waiting ksoftirqds) become a focus of their own if they last and no other
+focus contains them.
 """
 
 from collections.abc import Iterable
@@ -29,11 +30,12 @@ _CORE_MEASURES = {
     "kernel": KERNEL_STATES,
     "softirq": ("irq", "softirq"),
     "steal": ("steal",),
-    # A busy program is no fault by itself: it counts for little, but its beginning is visible. Not its own time
-    # alone: where the kernel takes a core from it, the calm would stand out.
+    # A busy program is not a fault, so this has a low weight; it shows when the program started. The kernel states are
+    # included: with user time alone, the moments when the kernel takes the core from the program would look calm.
     "busy": ("user", "nice", "system", "irq", "softirq", "steal"),
 }
-# Zombies that become more take no time by themselves: what is calm meanwhile is calm, unless it is about them.
+# A growing number of dying cgroups takes no CPU time by itself: such seconds still count as calm, unless the focus is
+# about the growth.
 _GROWTH = "dying cgroups"
 _CORE_STATES = sorted({column for columns in _CORE_MEASURES.values() for column in columns})
 
@@ -44,7 +46,7 @@ def _limit(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """A stretch that stands out, the calm stretch to compare it with (empty where there is none), and by how much."""
+    """A stretch of seconds that stands out, its baseline (empty if there is no calm stretch), and its score."""
 
     window: Window
     baseline: Window
@@ -53,10 +55,11 @@ class Focus:
 
 
 def find_foci(recording: Recording, window: Window, at: int | None = None, most: int = 3) -> list[Focus]:
-    """The stretches of a window that stand out, the worst first; with a moment, the one nearest to it. There is always
-    one: where nothing stands out it is the last minute of the window. None reaches beyond the window."""
+    """Find the stretches of a window that stand out, the worst first; with `at`, only the one nearest to that moment.
+    There is always at least one: if nothing stands out, it is the last minute of the window. None extends beyond the
+    window."""
     found = [(focus, focus.window.clamp(window)) for focus in _find_foci(recording, window, at, most)]
-    # Of a window of less than a second, the second that stands out may hold none of it.
+    # In a window shorter than a second, the second that stands out may lie outside the window.
     return [replace(focus, window=window if inside.empty else inside) for focus, inside in found]
 
 
@@ -70,7 +73,7 @@ def _find_foci(recording: Recording, window: Window, at: int | None, most: int) 
     scores = np.maximum(stacked.max(axis=0), 0.0)
     measures = [names[number] for number in stacked.argmax(axis=0).tolist()]
     felt = np.maximum(np.delete(stacked, names.index(_GROWTH), axis=0).max(axis=0), 0.0)
-    # Seconds of the context, of which the window may begin and end within one: those that it has half of.
+    # The window may begin and end within a second of the context: include the seconds that it covers at least half of.
     first = max(0, min(seconds - 1, (window.since - context.since + NANOS // 2) // NANOS))
     last = min(seconds, max(first + 1, (window.until - context.since + NANOS // 2) // NANOS))
     inside = np.zeros(seconds, np.bool_)
@@ -79,8 +82,8 @@ def _find_foci(recording: Recording, window: Window, at: int | None, most: int) 
     foci = [
         _focus(run, context, scores if measures[run.worst] == _GROWTH else felt, recorded, measures) for run in runs
     ]
-    # The longest stretch of severe seconds that none of the runs has. One that stands out less, and is severe in a part
-    # only, is about something else: faults, say, that were more while the programs that make them had their cores.
+    # Find the longest stretch of severe seconds that no run covers. A run with a low score that is severe only in part
+    # is about something else, for example page faults that increased while the programs causing them had their cores.
     left, gap = severe & inside, _limit("gap_s")
     for run in runs:
         if run.score >= _limit("lasting_score") or severe[run.begin : run.end].mean() > _limit("severe_part"):
@@ -94,8 +97,8 @@ def _find_foci(recording: Recording, window: Window, at: int | None, most: int) 
     if not foci and not more:
         return [_flat(window, context, scores)]
     if at is not None:
-        # The requested moment is near, but a trifle at the very second is not the reason for the request.
-        # A symptom comes after what made it: what begins later is further away.
+        # The user asks about something near this moment, but hardly about a trifle at exactly that second. A symptom
+        # follows its cause, so a stretch that begins after the moment counts as further away.
         def weight(focus: Focus) -> float:
             distance = max(_limit("later") * (focus.window.since - at), 0.0, at - focus.window.until) / NANOS
             return -focus.score / float(1 + distance / _limit("near_s"))
@@ -103,14 +106,14 @@ def _find_foci(recording: Recording, window: Window, at: int | None, most: int) 
         return sorted((*foci, *more), key=weight)[:1]
     foci.sort(key=lambda focus: -focus.score * min(10, focus.window.seconds))
     if max(focus.score for focus in (*foci, *more)) < _limit("trifle"):
-        # Where trifles alone stand out, what was there all the time may matter more.
+        # If only trifles stand out, what was there all the time may matter more.
         more.append(_flat(window, context, scores))
     return foci[:most] + more
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Seconds that stand out, and the one of them that does most, by its score."""
+    """A run of seconds that stands out, with its worst second and the score of that second."""
 
     begin: int
     end: int
@@ -129,7 +132,7 @@ def _focus(run: _Run, context: Window, scores: Floats, recorded: Mask, measures:
 
 
 def _flat(window: Window, context: Window, scores: Floats) -> Focus:
-    """Nothing stands out: the last minute against what was before it."""
+    """The focus if nothing stands out: the last minute, compared with the time before it."""
     longest = _limit("longest_s") * NANOS
     since = max(window.since, window.until - longest)
     before = Window(max(context.since, since - longest), since)
@@ -138,8 +141,8 @@ def _flat(window: Window, context: Window, scores: Floats) -> Focus:
 
 
 def _calm_near(run: tuple[int, int], context: Window, calm: Mask) -> Window:
-    """The longest calm stretch near the run, before it where there is one: up to a minute. Not the seconds next to the
-    run, which hold its beginning and its end."""
+    """The longest calm stretch near the run, up to a minute, preferably before it. The seconds next to the run are
+    excluded: they contain its beginning and its end."""
     begin, end, longest = *run, _limit("longest_s")
     found = _longest_run(calm, max(0, begin - longest - 1), max(0, begin - 1))
     found = found or _longest_run(calm, min(len(calm), end + 1), min(len(calm), end + longest + 1))
@@ -148,7 +151,8 @@ def _calm_near(run: tuple[int, int], context: Window, calm: Mask) -> Window:
 
 
 def _longest_run(marked: Mask, begin: int, end: int) -> tuple[int, int] | None:
-    """The longest run of marked seconds in a range, the latest of several; None where it would be too short."""
+    """The longest run of marked seconds in a range (the latest of equally long ones); None if it is too short for a
+    baseline."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], marked[begin:end], [False])).astype(np.int8)))
     runs = [(begin + int(since), begin + int(until)) for since, until in edges.reshape(-1, 2)]
     best = max(runs, key=lambda run: (run[1] - run[0], run), default=(0, 0))
@@ -156,8 +160,8 @@ def _longest_run(marked: Mask, begin: int, end: int) -> tuple[int, int] | None:
 
 
 def _runs(scores: Floats) -> list[_Run]:
-    """Stretches of seconds that stand out; short calms inside one don't end it. A peak on top of a longer stretch is a
-    run of its own, and doesn't cut the longer one in two."""
+    """Runs of seconds that stand out; a short calm within a run doesn't end it. A peak on top of a longer stretch is a
+    run of its own and doesn't split the longer one."""
     left, least, gap = scores.copy(), _limit("least_score"), _limit("gap_s")
     runs: list[_Run] = []
     while len(runs) < 8 and left.max(initial=0.0) >= least:
@@ -174,7 +178,7 @@ def _runs(scores: Floats) -> list[_Run]:
 
 
 def _reach(scores: Floats, peak: int, step: int, limit: float) -> int:
-    """How far the stretch around the peak goes in one direction."""
+    """The last second of the stretch around the peak in one direction."""
     edge, calm, second = peak, 0, peak + step
     while 0 <= second < len(scores) and calm < _limit("gap_s"):
         edge, calm = (second, 0) if scores[second] >= limit else (edge, calm + 1)
@@ -187,15 +191,15 @@ def _wall(context: Window, begin: int, end: int) -> Window:
 
 
 def _excesses(recording: Recording, context: Window, seconds: int) -> tuple[dict[str, Floats], Mask, Mask]:
-    """How far each second stands out by each measure; whether it is severe whatever was before; whether it was
-    recorded as a second of its own."""
+    """Three values for each second: its excess by each measure, whether it is severe in absolute terms, and whether it
+    was recorded as a second of its own."""
     cores, hot, recorded = _of_cores(recording, context, seconds)
     weights, severe = _limit("weights"), _limit("severe")
     rows = Rows("throttling", recording.read("throttling", context, ["periods", "throttled", "wall"]))
     shares = rows.numbers("throttled") / np.maximum(rows.numbers("periods"), 1)
     throttled = _most(_bins(rows, context, seconds), shares, seconds)
     waits = _softirq_waits(recording, context, seconds)
-    # Of a core that is always full, more than before may go to one process.
+    # On a core that is always busy, one process may take more of it than before.
     processes = _largest_process_shares(recording, context, seconds)
     runnable = _runnable(recording, context, seconds)
     one_process = np.zeros(seconds) if processes is None else _above_own_calm(processes) * weights["one process"]
@@ -217,16 +221,16 @@ def _excesses(recording: Recording, context: Window, seconds: int) -> tuple[dict
 
 
 def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict[str, Floats], Mask, Mask]:
-    """Each core above its own calm; of the cores, the one that is furthest above it. Whether one is severe, and which
-    seconds were recorded."""
+    """For each second, the highest excess of any core over its own calm level, by measure; whether a core is severe;
+    and whether the second was recorded."""
     cpu = Rows("cpu", recording.read("cpu", context, ["cpu", "span_ms", *_CORE_STATES, "wait_ns", "wall"]))
     severe = np.zeros(seconds, np.bool_)
     if not len(cpu):
-        # Without this table nothing says when the recorder was away.
+        # Only this table shows when the recorder was not running.
         return {}, severe, np.ones(seconds, np.bool_)
     present = np.bincount(cpu.cpu) > 0
     cores = int(present.sum())
-    # Core numbers may have holes.
+    # CPU numbers may have holes.
     places = (np.cumsum(present) - 1)[cpu.cpu] * seconds + _bins(cpu, context, seconds)
     found = {}
     values = {name: cpu.sums(columns) / 1000 for name, columns in _CORE_MEASURES.items()}
@@ -241,8 +245,8 @@ def _of_cores(recording: Recording, context: Window, seconds: int) -> tuple[dict
 
 
 def _recorded(cpu: Rows, context: Window, seconds: int) -> Mask:
-    """The seconds that rows of cores cover. Not those of a tick that came late: it has the mean of many seconds, in one
-    of them."""
+    """The seconds covered by rows of the cpu table. Rows of a late tick don't count: they hold the mean of many
+    seconds."""
     spans_ms = cpu.numbers("span_ms")
     own = cpu.where(spans_ms <= max(_limit("late_s") * 1000, _limit("late_factor") * float(np.median(spans_ms))))
     spans = own.numbers("span_ms").astype(np.int64) * MILLIS
@@ -255,7 +259,7 @@ def _recorded(cpu: Rows, context: Window, seconds: int) -> Mask:
 
 def _above_own_calm(shares: Floats) -> Floats:
     calm = np.percentile(shares, _limit("calm_percentile"), axis=1, method="lower")
-    # Of many cores, one is always a little above its calm: what counts is more than that.
+    # With many cores, one is always a little above its own calm level: only what exceeds this usual maximum counts.
     return _above_calm((shares - calm[:, np.newaxis]).max(axis=0))
 
 
@@ -269,7 +273,7 @@ def _of_node(recording: Recording, context: Window, seconds: int) -> dict[str, F
         curve = _most(bins, node.rates(name) / unit, seconds)
         found[name] = _above_calm(curve)
         if name not in _limit("of_any_size"):
-            # How far it goes up or down within a second, while it is in its lower half.
+            # The usual change from one second to the next while the curve is in its lower half.
             low = curve <= np.median(curve)
             steps = np.abs(np.diff(curve))[low[1:] & low[:-1]]
             usual = float(np.percentile(steps, _limit("usual_percentile"))) if len(steps) else 0.0
@@ -278,8 +282,8 @@ def _of_node(recording: Recording, context: Window, seconds: int) -> dict[str, F
 
 
 def _runnable(recording: Recording, context: Window, seconds: int) -> Floats:
-    """Runnable threads for each core: some kernels don't count waits. They are counted in the moment of a tick, which
-    says little: the middle of three is what lasts."""
+    """Runnable threads per core, for kernels that don't count run delay. They are counted at the instant of a tick, so
+    a single value says little: the median of three shows what lasts."""
     node = Rows("node", recording.read("node", context, ["running", "wall"]))
     counts = _most(_bins(node, context, seconds), node.numbers("running"), seconds) / max(1, recording.facts.cores)
     around = np.pad(counts, 1, mode="edge")
@@ -288,7 +292,8 @@ def _runnable(recording: Recording, context: Window, seconds: int) -> Floats:
 
 
 def _softirq_waits(recording: Recording, context: Window, seconds: int) -> Floats:
-    """How long ksoftirqds waited, in half seconds, in all the seconds of a wait: it is recorded when it is over."""
+    """The wait of ksoftirqds in units of half a second, for every second of the wait: it is recorded only when it
+    ends."""
     rows = Rows("threads", recording.read("threads", context, ["comm", "wait_ns", "wall"]))
     rows = rows.where(rows.numbers("wait_ns") >= _limit("least_wait_s") * NANOS)
     curve, bins = np.zeros(seconds), _bins(rows, context, seconds).tolist()
@@ -300,7 +305,7 @@ def _softirq_waits(recording: Recording, context: Window, seconds: int) -> Float
 
 
 def _growth_of_zombies(recording: Recording, context: Window, seconds: int) -> Floats:
-    """How fast dying cgroups became more, at most 1, in all the seconds from one count to the next."""
+    """Growth rate of dying cgroups, at most 1, for every second between two counts."""
     rows = Rows("cgroups", recording.read("cgroups", context, ["hierarchy", "parent", "dying", "wall"]))
     rows = rows.matching("parent", "")
     curve = np.zeros(seconds)
@@ -316,7 +321,7 @@ def _growth_of_zombies(recording: Recording, context: Window, seconds: int) -> F
 
 
 def _largest_process_shares(recording: Recording, context: Window, seconds: int) -> Floats | None:
-    """The share of the process that has most, by core (row) and second; None without samples, or with too many."""
+    """The share of the busiest process, by core (row) and second; None if there are no samples, or too many."""
     facts = recording.facts
     if seconds * max(1, facts.cores) * max(1, facts.rate_hz) > _limit("most_samples"):
         return None
@@ -338,7 +343,7 @@ def _largest_process_shares(recording: Recording, context: Window, seconds: int)
 
 
 def _before(events: Iterable[EventView], context: Window, seconds: int, before_s: int) -> Floats:
-    """1 in the seconds up to each event: they are reported some seconds late."""
+    """1 in the seconds before each event, up to and including it: events are reported some seconds late."""
     curve = np.zeros(seconds)
     for event in events:
         second = int(np.clip((event.wall - context.since) // NANOS, 0, seconds - 1))
@@ -356,7 +361,7 @@ def _bins(rows: Rows, context: Window, seconds: int) -> Ints:
 
 
 def _most(bins: Ints, values: Floats, seconds: int) -> Floats:
-    """The highest value of each second; 0 where there is none."""
+    """The highest value of each second; 0 if there is none."""
     highest = np.zeros(seconds)
     known = ~np.isnan(values)
     np.maximum.at(highest, bins[known], values[known])
