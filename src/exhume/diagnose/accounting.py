@@ -1,8 +1,8 @@
-"""Where the time of a focus went: CPU time and waiting, by state, by cause and by owner, and what of it was lost.
+"""Where the time of a focus went: CPU time and waiting, by state, by cause and by owner, and how much of it was lost.
 
-Everything is computed on matrices of cores x seconds. What a thread waited for a core is attributed to what that core
-did meanwhile, in proportion: to a cause only as far as the cause ran there and then. So a cause never accounts for
-waiting that it has no mechanism for, and what is left is shown as unexplained.
+All computations use matrices of cores x seconds. The time a thread waited for a core is attributed in proportion to
+what that core did meanwhile: a cause gets only the share of the time it ran there. So no cause is charged for waiting
+that it had no means to create, and the remainder is shown as unexplained.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from exhume.diagnose.facts.owners import CgroupOwner, owner_of
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Accounting, Severity, TimeKind, TimeRow, TimeTable
 
-# The shares of a row of the cpu table; they add up to 1000.
+# Groups of the cpu table's state columns; the states of a row add up to 1000.
 BUSY = ("user", "nice", "guest", "system", "irq", "softirq")
 _STATES = {
     "user": ("user", "nice", "guest"),
@@ -31,10 +31,10 @@ _STATES = {
     "iowait": ("iowait",),
 }
 QUOTA, STEAL = "cfs-throttling", "cpu-steal"
-# Work that competes with other work: it accounts for the waiting that no other cause does.
+# Work that competes with other work: it accounts for the waiting that no other cause explains.
 OVERCOMMIT = "cpu-overcommit"
 _ROUNDED = 6
-# Of an owner: its kind, id and name.
+# Identifies an owner: kind, id and name.
 _Key = tuple[TimeKind, str, str]
 
 
@@ -44,9 +44,10 @@ def _limit(name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Seconds of waiting by what threads waited for: `queued` for a core (cores x seconds), stopped by a quota, and
-    stolen by the hypervisor; `usual_*` is the part of each that is as in the baseline (0 to 1). `estimated`: the kernel
-    doesn't count what threads queue for a core, and it is known from pressure and runnable threads only."""
+    """Seconds of waiting by what threads waited for: `queued` for a core (cores x seconds), throttled by a quota,
+    and stolen by the hypervisor; `usual_*` is the fraction (0 to 1) of each that is no more than in the baseline.
+    `estimated`: the kernel doesn't count run delay per core, so `queued` is derived from pressure and runnable
+    threads."""
 
     queued: Floats
     usual_queued: Floats
@@ -62,7 +63,7 @@ class Waiting:
 
 
 class _Grid:
-    """The cores and seconds of a window: sums over them are matrices."""
+    """The cores and seconds of a window; sums over them are matrices."""
 
     def __init__(self, window: Window, cpus: Ints) -> None:
         self.window, self.cpus = window, cpus
@@ -82,16 +83,16 @@ class _Grid:
 
 
 def _queued(grid: _Grid, cpu: Rows, node: Rows) -> tuple[Floats, bool]:
-    """Seconds that threads queued for each core, and whether they are estimated: the kernel counts them only where it
-    has schedstats. Without them, pressure is the time in which at least one thread waited (kernel/sched/psi.c), and
-    runnable threads beyond the cores are how many; they wait for the cores that have no idle time."""
+    """Seconds that threads queued for each core, and whether they are estimated: only kernels with schedstats count
+    them. Otherwise pressure gives the time in which at least one thread waited (kernel/sched/psi.c), and the number of
+    runnable threads beyond the number of cores gives how many; they wait for the cores that have no idle time."""
     waits = cpu.numbers("wait_ns")
     known = ~np.isnan(waits)
     if known.any() or not len(cpu):
         own = cpu.where(known)
         return grid.cells(own.cpu, own.wall, waits[known] / NANOS), False
     stalled = np.nan_to_num(node.numbers("psi_cpu_some")) / 1e6
-    # The recorder that counts them is one of them.
+    # The recorder itself is runnable while it counts.
     beyond = (node.middle("running") or 0.0) - 1 - len(grid.cpus)
     seconds = np.bincount(grid.bins(node.wall), stalled * max(1.0, beyond), grid.seconds)
     free = grid.states(cpu, ("idle", "iowait"))
@@ -109,8 +110,8 @@ def _part(of: float, total: float) -> float:
 
 
 class Ledger:
-    """The times of one case, attributed to its findings. The first of several that account for a sample has it: those
-    that examine what is left come last, and overcommit after all of them."""
+    """The times of one case, attributed to its findings. A sample belongs to the first finding that accounts for it;
+    causes that examine what is left come last, and overcommit after all of them."""
 
     def __init__(self, case: Case, found: Iterable[Found]) -> None:
         self.case = case
@@ -128,27 +129,27 @@ class Ledger:
         self.waits = self._waits_by_cause()
 
     def lost_to(self, cause: str) -> float:
-        """The seconds that were lost to a cause: CPU time that it took from useful work, and waiting beyond the usual
-        that it made."""
+        """Seconds lost to a cause: the CPU time that it took from useful work, and the waiting beyond the usual that it
+        caused."""
         if cause not in self._causes:
             return 0.0
         at = self._causes.index(cause)
         return (0.0 if self._useful[at] else float(self.taken[at].sum())) + self.waits.get(cause, 0.0)
 
     def cores_of(self, cause: str) -> float:
-        """The cores that a cause took on average."""
+        """The cores that a cause took, on average over the focus."""
         if cause not in self._causes:
             return 0.0
         return float(self.taken[self._causes.index(cause)].sum()) / max(self.case.focus.seconds, 1e-9)
 
     @property
     def lost_s(self) -> float:
-        """All that was lost."""
+        """All seconds lost."""
         return self._lost().total_s
 
     @property
     def core_seconds(self) -> float:
-        """The time of all cores."""
+        """The time of all cores together."""
         return len(self._grid.cpus) * self.case.focus.seconds
 
     # Matrices
@@ -167,7 +168,7 @@ class Ledger:
             elif states and each.finding.culprit.cpu is not None:
                 here = grid.cpus == each.finding.culprit.cpu
                 taken[at][here] = np.sum([self._states[state] for state in states], axis=0)[here]
-        # A second has no more samples than busy time; the sampler rounds.
+        # The samples of a second can't stand for more than its busy time; the sampler rounds.
         sums = taken.sum(axis=0)
         over = np.divide(self._busy, sums, out=np.ones_like(sums), where=sums > np.maximum(self._busy, 1e-9))
         return np.asarray(taken * np.minimum(over, 1.0), np.float64)
@@ -184,8 +185,8 @@ class Ledger:
             usual_stolen = float(earlier.states(rows, ("steal",)).sum())
         sums = queued.sum(axis=1)
         usual = np.divide(before * scale, sums, out=np.zeros_like(sums), where=sums > 0)
-        # A thread that its quota stops stays ready, and counts as queued once it runs again (kernel/sched/stats.h,
-        # sched_info_depart): that part is the quota's.
+        # A throttled thread stays runnable, and its wait counts as run delay once it runs again (kernel/sched/stats.h,
+        # sched_info_depart): that part belongs to the quota.
         stopped = np.minimum(sums, throttled * self._throttled_cores(sums))
         queued = queued * (1.0 - np.divide(stopped, sums, out=np.zeros_like(sums), where=sums > 0))[:, np.newaxis]
         return Waiting(
@@ -199,7 +200,8 @@ class Ledger:
         )
 
     def _throttled_cores(self, queued: Floats) -> Floats:
-        """The part of each core in what throttled cgroups did; without known threads, in what was queued."""
+        """Each core's share of the work of throttled cgroups; if their threads are unknown, its share of the queued
+        time."""
         case, samples = self.case, self.case.samples
         cgroups = {f"{each.rstrip('/')}/" for each in case.now("throttling").texts("cgroup").tolist()}
         inside = [pid for pid, each in case.processes.items() if f"{each.cgroup}/".startswith(tuple(cgroups))]
@@ -209,7 +211,7 @@ class Ledger:
         return np.asarray(weights / max(float(weights.sum()), 1e-9), np.float64)
 
     def _waits_by_cause(self) -> dict[str, float]:
-        """Waiting beyond the usual, by the grave cause that made it."""
+        """Waiting beyond the usual, by the cause above `info` severity that is responsible for it."""
         waiting = self.waiting
         unusual = waiting.queued * (1.0 - waiting.usual_queued)[:, np.newaxis]
         found = {
@@ -228,8 +230,8 @@ class Ledger:
         return {cause: seconds for cause, seconds in found.items() if cause in grave}
 
     def _parts_of_cores(self, waits: Floats) -> Floats:
-        """The part (0 to 1) of what a core did that went to each cause, up to each second. A wait is counted when it is
-        over: it is held against as many seconds before as it may have lasted."""
+        """Fraction (0 to 1) of what a core did that went to each cause, up to each second. A wait is counted when it
+        ends, so it is compared with as many preceding seconds as it may have lasted."""
         longest = int(_limit("longest_wait_s"))
         length = 1 + np.minimum(waits.astype(np.int64), longest)
         ends = np.arange(1, self._grid.seconds + 1)[np.newaxis, :]
@@ -300,7 +302,7 @@ class Ledger:
     def _sentence(self, lost: TimeTable) -> str:
         causes = [row for row in lost.by_cause if row.kind is TimeKind.CAUSE]
         least = _limit("least_share") * lost.total_s
-        # The largest cause is named, however small it is.
+        # The largest cause is always named, however small it is.
         named = [row for place, row in enumerate(causes) if row.seconds >= least or not place]
         parts = [messages.render("time.lost-to", {"seconds": row.seconds, "name": row.id}) for row in named]
         others = sum(row.seconds for row in causes) - sum(row.seconds for row in named)
@@ -312,7 +314,7 @@ class Ledger:
         return messages.render("time.lost", {"total": lost.total_s, "parts": ", ".join(parts)})
 
     def _owners(self, busy: float) -> "tuple[list[_Part], float]":
-        """Sampled CPU time by owner, the largest first, the small ones together; and all of it."""
+        """Sampled CPU time by owner (the largest first, the small ones summed up), and its total."""
         case, samples = self.case, self.case.samples
         now = samples.within(case.focus)
         pids, members = np.unique(samples.pid[now], return_inverse=True)
@@ -329,8 +331,8 @@ class Ledger:
         return _largest(seconds), total * scale
 
     def _waiters(self) -> "list[_Part]":
-        """Waiting by who waited, as far as it is recorded: throttled cgroups, the kernel's threads of each core, and
-        the threads that were followed. Those that lived for a moment only are not known."""
+        """Waiting by who waited, as far as it is recorded: throttled cgroups, the kernel threads of each core, and the
+        threads that were followed. Very short-lived threads are not known."""
         case, waiting = self.case, self.waiting
         throttled: dict[_Key, float] = {}
         for cgroup, nanos in case.now("throttling").listed("cgroup", "throttled_ns"):
@@ -346,7 +348,7 @@ class Ledger:
             if tid not in known:
                 key = self._waiter(pid, comm, cgroup)
                 followed[key] = followed.get(key, 0.0) + nanos / NANOS
-        # A thread that its quota stops counts as queued once it runs again: that part is there already.
+        # A throttled thread's wait counts as run delay once it runs again: that part is included already.
         left = {key: max(0.0, own - throttled.get(key, 0.0)) for key, own in followed.items()}
         queued, total = float(waiting.queued.sum()), sum(left.values())
         scale = _part(queued, total)
@@ -355,7 +357,7 @@ class Ledger:
         return [*_largest(seconds), *rest]
 
     def _waiter(self, pid: int, comm: str, cgroup: str | None) -> _Key:
-        """The owner of a thread; the path of the cpu controller stands for a process that was not recorded."""
+        """The owner of a thread; for a process that was not recorded, the owner of its path in the cpu controller."""
         process = self.case.processes.get(pid)
         path = cgroup if process is None or process.cgroup is None else process.cgroup
         return self._owner(path) or _process(pid, comm if process is None else process.comm or comm)
@@ -382,7 +384,8 @@ def _named(owner: CgroupOwner) -> _Key:
 
 
 def _process(pid: int, comm: str) -> _Key:
-    """Processes outside of units and containers go by their name; what interrupts the idle task is the kernel's."""
+    """Processes outside of units and containers go by their name; time that interrupts the idle task belongs to the
+    kernel."""
     return (TimeKind.PROCESS, comm, comm) if pid > 0 else (TimeKind.REST, "kernel", _label("rest-kernel"))
 
 

@@ -1,4 +1,4 @@
-"""From a window to a diagnosis: find what stands out, examine every cause, settle which explains which, and rank."""
+"""Diagnose a window: find the foci, examine every cause, drop findings that others explain, and rank the rest."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -48,8 +48,8 @@ def _limit(name: str) -> float:
 def diagnose(
     recording: Recording, window: Window, *, at: int | None = None, progress: Progress = lambda done: None
 ) -> Diagnosis:
-    """The diagnosis of a window, or of what is nearest to a moment in it."""
-    # The causes read the same minutes over and over.
+    """Diagnose a window or, with `at`, the focus nearest to that moment."""
+    # The causes read the same few minutes many times.
     recording = recording if isinstance(recording, CachedRecording) else CachedRecording(recording)
     whole = window if at is None else None
     cases = [Case(recording, focus.window, focus.baseline, window=whole) for focus in find_foci(recording, window, at)]
@@ -74,7 +74,7 @@ def diagnose(
     ranked = _overcommit_after_causes(ranked)
     symptoms = [symptom for one in judged for symptom in one.symptoms]
     findings = [_complete(one, each) for one, each in ranked]
-    # The time in the headline is that of the finding in the headline.
+    # The accounting shown in the headline is that of the focus of the headline finding.
     head = ranked[0][0] if ranked and ranked[0][1].finding.severity is not Severity.INFO else judged[0]
     for reason in (each for one in judged for each in one.ruled_out):
         against.setdefault(reason.cause, reason)
@@ -96,7 +96,7 @@ def diagnose(
 
 @dataclass(frozen=True)
 class Judged:
-    """One case with its findings, what was lost to each of them, and what speaks against the other causes."""
+    """A case with its findings, the time lost to each, and the reasons why the other causes were ruled out."""
 
     case: Case
     found: list[Found]
@@ -106,7 +106,7 @@ class Judged:
 
 
 def judge(case: Case, progress: Progress = lambda done: None) -> Judged:
-    """Examine a case, and account for its time."""
+    """Examine a case and account for its time."""
     found, ruled_out = examine(case, progress)
     symptoms, ledger = find_symptoms(case), Ledger(case, found)
     weighed = [weigh(each, ledger, symptoms) for each in found]
@@ -116,11 +116,11 @@ def judge(case: Case, progress: Progress = lambda done: None) -> Judged:
 
 
 def weigh(each: Found, ledger: Ledger, symptoms: list[Symptom]) -> Found:
-    """A finding with the severity that its effect on others allows.
+    """Return the finding with its severity adjusted to its effect on other work.
 
-    Next to much lost time that it has no part in, one that made no symptom is only worth knowing. Where threads wait
-    for every core, a path of the kernel that is new and takes a part of a core slows all of them, though it never
-    holds a core; and so does one that only waits for its turn to hold one."""
+    A warning is lowered to info if it caused no symptom and accounts for little of a large amount of lost time. An info
+    finding is raised to a warning if threads wait for every core and a new kernel path takes part of a core: that slows
+    every thread, even if the path never holds a core or only waits for its turn to hold one."""
     finding, cause = each.finding, catalogue()[each.finding.cause]
     if not each.mask.any() or cause.id in thresholds("engine")["not_by_time"]:
         return each
@@ -135,8 +135,8 @@ def weigh(each: Found, ledger: Ledger, symptoms: list[Symptom]) -> Found:
 
 
 def _contends(case: Case, each: Found) -> bool:
-    """Whether a path of the kernel that is known well competes with other work: it takes or wants much of a core that
-    it had not before, while threads wait for the cores that it runs on."""
+    """Whether a well-known kernel path competes with other work: it takes, or would take, much of a core more than in
+    the baseline while threads wait for the cores it runs on."""
     known = catalogue()[each.finding.cause].functions and each.finding.confidence >= _limit("well_known")
     if not known or _queue_for(case, each.mask) < _limit("contended_queue"):
         return False
@@ -147,8 +147,8 @@ def _contends(case: Case, each: Found) -> bool:
 
 
 def _queue_for(case: Case, mask: Mask) -> float:
-    """Threads that wait for the cores of these samples, each as much as it has of them; for any core where the kernel
-    doesn't count that."""
+    """Mean number of threads waiting for the cores of these samples, weighted by the samples' time on each core; the
+    node's average if the kernel doesn't count waits per core."""
     queues, here = waits_of_cores(case.now("cpu")), mask & case.samples.within(case.focus)
     if not queues or not here.any():
         return case.queue
@@ -161,7 +161,7 @@ def _much_lost(ledger: Ledger) -> float:
 
 
 def _complete(one: Judged, each: Found) -> Finding:
-    """The finding with names, comparisons, symptoms, and what was lost to it."""
+    """Return the finding with names, comparisons, symptoms, and the time lost to it."""
     case, finding = one.case, with_comparison(one.case, with_names(one.case, each.finding))
     finding = with_symptoms(finding, _made(case, each, one.symptoms))
     if finding.severity is not Severity.INFO:
@@ -171,8 +171,8 @@ def _complete(one: Judged, each: Found) -> Finding:
 
 
 def _known_elsewhere(found: list[Finding]) -> Finding | None:
-    """The finding of another focus that says what a path is which no cause accounts for in its own: it is about the
-    same process, and the function is its own or one of its signature."""
+    """Return the finding from another focus that identifies the unknown kernel path: it has the same process, and the
+    path's function is its culprit function or part of its signature."""
     path = next((each for each in found if each.cause == UNKNOWN_PATH), None)
     if path is None or path.culprit.comm is None or path.culprit.function is None:
         return None
@@ -188,15 +188,15 @@ def _certainty(finding: Finding) -> tuple[float, float]:
 
 
 def _effect(one: Judged, each: Found) -> float:
-    """What a finding did to others, in seconds of a core; what is not sampled has its equivalent."""
+    """The effect of a finding on other work, in core-seconds; findings without samples use their equivalent weight."""
     lost = one.ledger.lost_to(each.finding.cause)
     return lost if each.mask.any() else max(lost, each.weight)
 
 
 def _rank(one: Judged, each: Found, most: float, *, harmed: bool) -> tuple[float, ...]:
-    """Severity first, and what the node feels before what only one group does; then confidence by effect, where the
-    largest effect counts whole. A group at its own limit is never above what harms the node by more than the time it
-    takes (kills, loops, leaks), however critical that is for the group."""
+    """Sort key: severity first, node-wide findings before those of a single workload, then confidence weighted by
+    effect (the largest effect has weight 1). If something harms the node by more than the CPU time it takes (kills,
+    loops, leaks), a workload at its own limit never ranks above it, however critical the limit is for that workload."""
     finding, least = each.finding, _limit("least_weight")
     weight = least + (1 - least) * (_effect(one, each) / most if most else 1.0)
     of_group = finding.scope is not Scope.NODE
@@ -205,15 +205,15 @@ def _rank(one: Judged, each: Found, most: float, *, harmed: bool) -> tuple[float
 
 
 def _harms_node(each: Found) -> bool:
-    """Whether it harms the node by more than the time it takes."""
+    """Whether the finding harms the node by more than the CPU time it takes."""
     if each.finding.scope is not Scope.NODE or each.finding.severity is Severity.INFO:
         return False
     return each.finding.cause in thresholds("engine")["not_by_time"] or not each.mask.any()
 
 
 def _overcommit_after_causes(ranked: list[tuple[Judged, Found]]) -> list[tuple[Judged, Found]]:
-    """More work than cores makes everything slower, and what else is wrong worse: it comes after the causes of its
-    severity that take a real part of a core from useful work."""
+    """Move overcommit behind the causes of equal severity that take a real part of a core from useful work: having more
+    work than cores slows everything and aggravates the other problems, so those come first."""
     at = next((place for place, (_, each) in enumerate(ranked) if each.finding.cause == OVERCOMMIT), None)
     if at is None:
         return ranked
@@ -231,7 +231,8 @@ def _overcommit_after_causes(ranked: list[tuple[Judged, Found]]) -> list[tuple[J
 
 
 def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Found], list[RuledOut]]:
-    """Examine every cause in one case, those for what is left after the others are settled."""
+    """Examine every cause in one case. The causes marked `last` come after the others are settled and see what is
+    left."""
     case.explained = np.zeros(len(case.samples), np.bool_)
     found: list[Found] = []
     ruled_out: list[RuledOut] = []
@@ -252,7 +253,7 @@ def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Fo
         found, effects = settle(found)
         ruled_out += effects
         for each in found:
-            # What is known to be harmless is no unknown path either.
+            # Samples of a well-known harmless path are explained too, and must not be reported as an unknown path.
             if each.finding.severity is not Severity.INFO or each.finding.confidence >= _limit("well_known"):
                 case.explained |= each.mask
         case.found = tuple(each.finding.cause for each in found)
@@ -260,7 +261,7 @@ def examine(case: Case, progress: Progress = lambda done: None) -> tuple[list[Fo
 
 
 def settle(found: list[Found]) -> tuple[list[Found], list[RuledOut]]:
-    """Drop the findings that are only an effect of another one."""
+    """Drop the findings that are only an effect of another finding."""
     by_cause = {each.finding.cause: each for each in found}
     kept, dropped = [], []
     for each in found:
@@ -276,23 +277,23 @@ def settle(found: list[Found]) -> tuple[list[Found], list[RuledOut]]:
 
 
 def _explains(better: Found, lesser: Found) -> bool:
-    """Whether the better finding accounts for the lesser one. One that isn't about samples is explained by any that is
-    as severe and names the same process, container or cgroup."""
+    """Whether the better finding, which must be at least as severe, accounts for the lesser one. If either has no
+    samples, it must also be at least as confident and name the same process, container or cgroup."""
     if better.finding.severity.rank < lesser.finding.severity.rank:
         return False
     if not better.mask.any() and not better.weight:
-        # What costs nothing now causes nothing now.
+        # A finding that costs nothing now can't be the cause of another one now.
         return False
     if not lesser.mask.any() or not better.mask.any():
         return better.finding.confidence >= lesser.finding.confidence and _names_same(better.finding, lesser.finding)
-    # The part of the lesser one's samples that are also the better one's.
+    # Fraction of the lesser finding's samples that the better one accounts for as well.
     same = float((better.mask & lesser.mask).sum()) / max(1, int(lesser.mask.sum()))
     least = _limit("same_process_time")
     return same >= _limit("same_time") or (same >= least and _names_same(better.finding, lesser.finding))
 
 
 def _names_same(better: Finding, lesser: Finding) -> bool:
-    """Whether the better finding names the culprit of the lesser one; True where that one names none."""
+    """Whether the better finding names the culprit of the lesser one; True if the lesser one names none."""
     whom = lesser.culprit
     names = (
         (whom.comm, (EntityKind.PROCESS, EntityKind.CONTAINER, EntityKind.UNIT)),
@@ -304,7 +305,8 @@ def _names_same(better: Finding, lesser: Finding) -> bool:
 
 
 def _made(case: Case, each: Found, symptoms: list[Symptom]) -> list[Symptom]:
-    """The symptoms that a finding made: it ran on the symptom's core meanwhile. Without stacks its core has to do."""
+    """The symptoms that a finding caused: it ran on the symptom's core at the time. Without stacks, compare only the
+    cores."""
     finding = each.finding
     if not case.has_stacks:
         cpu = finding.culprit.cpu
@@ -313,14 +315,14 @@ def _made(case: Case, each: Found, symptoms: list[Symptom]) -> list[Symptom]:
     if not each.mask.any() and finding.cause in thresholds("engine")["not_by_time"]:
         return []
     if not each.mask.any() and not states and each.weight > 0:
-        # What is counted rather than sampled is held against no core.
+        # A finding that is counted rather than sampled is not tied to a core.
         return [symptom for symptom in symptoms if symptom.cpu is None]
     return [symptom for symptom in symptoms if is_made_by(case, symptom, each.mask, states)]
 
 
 def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
-    """The finding with the symptoms that it made at the head of its chain. One that is only worth knowing caused none
-    of them, nor did one that no other work feels."""
+    """Return the finding with the symptoms that it caused at the head of its chain. Info findings and those that affect
+    only their own workload caused none."""
     if finding.severity is Severity.INFO or finding.scope is Scope.WORKLOAD:
         return finding
     own = [link for link in finding.chain if link.role == "symptom"]
@@ -330,7 +332,7 @@ def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
 
 
 def with_comparison(case: Case, finding: Finding) -> Finding:
-    """The finding with its function compared with the time before, the other cores and the hour before."""
+    """Return the finding with its function compared to the baseline, the other cores and an hour earlier."""
     function, cpu = finding.culprit.function, finding.culprit.cpu
     if function is None or cpu is None or not case.has_stacks:
         return finding
@@ -356,7 +358,8 @@ def _verdict(cases: list[Case], findings: list[Finding], symptoms: list[Symptom]
     severities = {finding.severity for finding in findings if finding.scope is not Scope.WORKLOAD} | {
         symptom.severity for symptom in symptoms if symptom.kind in ("log", "ksoftirqd")
     }
-    # A core in the kernel is severe by itself, unless a finding says what it does: then that one's severity counts.
+    # A core lost to the kernel is severe by itself, unless a finding explains it: then the severity of the finding
+    # counts.
     known = {finding.culprit.cpu for finding in findings}
     severities |= {each.severity for each in symptoms if each.kind == "hot-core" and each.cpu not in known}
     if Severity.CRITICAL in severities:
@@ -365,7 +368,7 @@ def _verdict(cases: list[Case], findings: list[Finding], symptoms: list[Symptom]
 
 
 def blind_spots(recording: Recording, cases: list[Case]) -> list[BlindSpot]:
-    """What could not be seen in these times."""
+    """What the recording can't show for these foci."""
     spots = [_blind_spot("source", source=source) for source in recording.facts.sources_missing]
     for case in cases:
         if not case.has_stacks:

@@ -1,5 +1,5 @@
-"""Symptoms in a focus (lines in the kernel log, cores lost to the kernel, threads that had to wait), and impact:
-whether other work suffers from what happens on a core, which turns a load into starvation."""
+"""Symptoms in a focus (kernel log lines, cores lost to the kernel, threads that had to wait), and impact: whether other
+work suffers from what happens on a core, which turns a load into starvation."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ _NO_MORE = Names.of(())
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """One symptom. `cpu` is the core it points to, where it points to one, `span` the time in which it arose (wall
-    nanoseconds, half-open)."""
+    """One symptom. `cpu` is the core it points to, if any; `span` is the time in which it arose (wall nanoseconds,
+    half-open)."""
 
     kind: str
     severity: Severity
@@ -54,7 +54,7 @@ def _symptom(  # noqa: PLR0917
 
 
 def find_symptoms(case: Case) -> list[Symptom]:
-    """All symptoms of a focus, the most severe first."""
+    """Find all symptoms of a focus, the most severe first."""
     if case.symptoms is None:
         found = [*_log_lines(case), *_hot_cores(case), *_starved_softirqs(case), *_stolen(case), *_waiting(case)]
         found.sort(key=lambda symptom: (-symptom.severity.rank, _ORDER.index(symptom.kind), symptom.at))
@@ -71,7 +71,7 @@ def _log_lines(case: Case) -> list[Symptom]:
         if cpu is None and event.queue is not None:
             queue = _quote_queue(case, event.device, event.queue)
             cpu = queue.cpu if queue is not None else None
-        # The kernel warns of some things long before work is starved.
+        # The kernel warns of some conditions long before work is starved.
         severity = Severity.CRITICAL if event.severity == "critical" else Severity.WARNING
         quotes = [quote_event(event), *([queue] if queue else [])]
         queue_cpu = cpu if queue else None
@@ -83,7 +83,7 @@ def _log_lines(case: Case) -> list[Symptom]:
 
 
 def _quote_queue(case: Case, device: str | None, queue: int) -> Evidence | None:
-    """The core that a NIC queue's interrupts go to, from the interrupts that were counted near the focus."""
+    """The core that served a NIC queue's interrupts, from the interrupt counts near the focus."""
     rows = case.recorded("interrupts", case.focus.seconds + 120)
     rows = rows.where(rows.numbers("queue") == queue)
     match = [("queue", str(queue))]
@@ -111,7 +111,7 @@ def _hot_cores(case: Case) -> list[Symptom]:
         column = max(KERNEL_STATES, key=lambda state: inside.total(state) or 0)
         quote = Evidence("cpu", column, "max", inside.highest(column) or 0, since, until, cpu, unit="permille")
         share = float(inside.sums(KERNEL_STATES).mean()) / 1000
-        # A program that reads files or serves a network starves no other by that alone.
+        # Reading files or serving a network doesn't starve other work by itself.
         here = case.samples.within(span) & (case.samples.cpu == cpu)
         severity = Severity.INFO if is_ordinary(case, here) or is_by_design(case, here) else Severity.CRITICAL
         found.append(_symptom("hot-core", severity, since, span, [quote], cpu, seconds=seconds, share=share))
@@ -119,13 +119,13 @@ def _hot_cores(case: Case) -> list[Symptom]:
 
 
 def _held(rows: Rows) -> Mask:
-    """Of which core-seconds the kernel had what the hypervisor left."""
+    """The core-seconds in which the kernel took what the hypervisor left of the core."""
     held: Mask = is_held(rows.sums(KERNEL_STATES), rows.numbers("steal"))
     return held
 
 
 def _longest_run(own: Rows) -> tuple[float, int, int]:
-    """The longest stretch of a core's seconds in the kernel: its length, begin and end (wall)."""
+    """The longest stretch of seconds in which the kernel held the core: its length in seconds, begin and end (wall)."""
     held, spans = _held(own), own.numbers("span_ms") / 1000
     best = (0.0, 0, 0)
     length, since = 0.0, 0
@@ -161,7 +161,7 @@ def _stolen(case: Case) -> list[Symptom]:
 
 
 def _waiting(case: Case) -> list[Symptom]:
-    """Cores that threads had to wait for, much more than before."""
+    """The core that threads had to wait for much more than before."""
     now, before = waits_of_cores(case.now("cpu")), waits_of_cores(case.before("cpu"))
     if not now:
         return []
@@ -170,21 +170,21 @@ def _waiting(case: Case) -> list[Symptom]:
     if waits is None or waits.now < max(_limit("waiting"), rise * waits.before):
         return []
     if waits.elsewhere is not None and waits.now < rise * waits.elsewhere:
-        # Where threads wait for every core the node is overcommitted, and no single core is to blame.
+        # If threads wait for every core, the node is overcommitted and no single core is to blame.
         return []
     at, values = waits.evidence.since, {"waited": waits.now, "before": waits.before}
     return [_symptom("waiting", Severity.WARNING, at, case.focus, [waits.evidence], cpu, **values)]
 
 
 def is_by_design(case: Case, mask: Mask) -> bool:
-    """Whether most of the masked kernel time went to work that is meant to fill a core, such as checking disks."""
+    """Whether most of the masked kernel time went to work that is meant to fill a core, for example checking disks."""
     unknown = catalogue()["unknown-kernel-path"]
     return _is_mostly(case, mask, case.samples.holding(unknown.group("by_design")))
 
 
 def is_ordinary(case: Case, mask: Mask, more: Names = _NO_MORE, *, to_itself: bool = False) -> bool:
-    """Whether most of the masked kernel time went to ordinary requests, or to more functions; `to_itself` includes
-    packets that a node sends to itself, whose softirqs run in the sender's own call."""
+    """Whether most of the masked kernel time went to ordinary system calls, or to the functions in `more`. `to_itself`
+    includes packets that a node sends to itself, whose softirqs run in the sender's own call."""
     unknown, samples = catalogue()["unknown-kernel-path"], case.samples
     aside = ~samples.holding(_outweighing())
     if to_itself:
@@ -205,9 +205,9 @@ def _outweighing() -> Names:
 
 
 def is_made_by(case: Case, symptom: Symptom, mask: Mask, states: Collection[str] = ()) -> bool:
-    """Whether a symptom of a core was made by what the masked samples stand for, or by these states of the core where
-    there are none: it ran on that core in the time in which the symptom arose. A line of the log that points to no core
-    may be made by what had most of a second of any core; another symptom that points to none, by anything that ran."""
+    """Whether a symptom was caused by the masked samples or, if there are none, by these states of the core: they ran
+    on the symptom's core during its span. A log line that points to no core may be caused by anything that took most of
+    a second of any core; any other symptom without a core, by anything that ran."""
     if symptom.cpu is None and symptom.kind == "log" and mask.any():
         samples = case.samples
         here = mask & samples.within(case.focus)
@@ -236,29 +236,30 @@ def is_made_by(case: Case, symptom: Symptom, mask: Mask, states: Collection[str]
 
 
 def _pointing_to(case: Case, cpu: int | None, mask: Mask | None) -> list[Symptom]:
-    """The symptoms that point to a core, or to none in particular; without a core all of them. With a mask, those that
-    it made."""
+    """The symptoms that point to a core or to none in particular, or all of them if no core is given. With a mask, only
+    those caused by the masked samples."""
     near = [each for each in find_symptoms(case) if cpu is None or each.cpu in (None, cpu)]
     return near if mask is None else [each for each in near if is_made_by(case, each, mask)]
 
 
 def has_symptom(case: Case, cpu: int | None, mask: Mask | None = None) -> bool:
-    """Whether a critical symptom points to this core (a log line, a core lost to the kernel, a starved ksoftirqd) and,
-    with a mask, was made by these samples."""
+    """Whether a critical symptom (a log line, a core lost to the kernel, a starved ksoftirqd) points to this core and,
+    with a mask, was caused by these samples."""
     return any(each.severity is Severity.CRITICAL for each in _pointing_to(case, cpu, mask))
 
 
 def hurts_others(case: Case, cpu: int | None, mask: Mask | None = None) -> bool:
     """Whether other work is known to suffer from what happens on this core: its ksoftirqd or its threads waited, or a
-    critical line in the log points there. A busy core is not enough, nor is a line that only warns."""
+    critical log line points to it. A busy core is not enough, nor is a log line that is only a warning."""
     waits = ("ksoftirqd", "waiting")
     near = _pointing_to(case, cpu, mask)
     return any(each.kind in waits or (each.kind, each.severity) == ("log", Severity.CRITICAL) for each in near)
 
 
 def severity_of(case: Case, load: Load) -> Severity:
-    """How much a load matters: one core that is taken, with symptoms, is critical, however many others there are; a
-    load that is spread over the node, or moves, counts by its part of the node or by what one process spends on it."""
+    """The severity of a load. A load that takes one core and has symptoms is critical, regardless of the number of
+    cores. A load that is spread over the node or migrates counts by its share of the node, or by what one process
+    spends on it."""
     spread, long = load.cores / case.cores, _limit("critical_s")
     owned = load.cores * load.owner.part if load.owner is not None else 0.0
     critical = load.core_s >= long or (load.taken_s >= long and spread >= _limit("much_of_the_node"))
@@ -270,7 +271,7 @@ def severity_of(case: Case, load: Load) -> Severity:
 
 
 def severity_on_core(case: Case, load: Load) -> Severity:
-    """How much a load matters; one that is most of its core's kernel time matters as much as all of that."""
+    """The severity of a load; a load that is most of its core's kernel time is as severe as all of that time."""
     alone = severity_of(case, load)
     if load.cpu is None:
         return alone
