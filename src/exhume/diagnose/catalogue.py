@@ -13,13 +13,13 @@ from exhume.model.finding import Action, Place, Remedy
 
 @dataclass(frozen=True)
 class Cause:
-    """One entry of the catalogue. `functions` of the kernel are its signature in stacks, `groups` are other functions
-    that it distinguishes; `log` are kinds of kernel-log lines that support it; `marks` are triggers of incidents that
-    it explains before any other cause. `yields_to` are causes that explain more: where one of them accounts for the
-    same CPU time, this one is only an effect of it. `last`: it examines what
-    the other causes leave unexplained. `outweighs_ordinary`: its functions inside an ordinary system call are what the
-    time goes to, not the call. `useful`: its CPU time is work that its owner wants; only what others wait for it is
-    lost. `states` of a core are its signature where no stacks were sampled."""
+    """One entry of the catalogue. `functions` are the kernel functions of its stack signature, `groups` are other
+    functions that it distinguishes; `log` are kinds of kernel-log lines that support it; `marks` are incident triggers
+    that it explains before any other cause. `yields_to` are causes that explain more: if one of them accounts for the
+    same CPU time, this one is only an effect of it. `last`: it examines what the other causes leave unexplained.
+    `outweighs_ordinary`: if its functions run inside an ordinary system call, the time counts as theirs, not as the
+    call's. `useful`: its CPU time is work that its owner wants; only the waiting that it causes is lost. `states` of a
+    core are its signature if no stacks were sampled."""
 
     id: str
     title: str
@@ -63,7 +63,7 @@ def catalogue() -> dict[str, Cause]:
 
 
 def thresholds(table: str) -> Mapping[str, Any]:
-    """The thresholds of a part of the engine that no single cause has."""
+    """The thresholds of a part of the engine that belong to no single cause."""
     found: Mapping[str, Any] = _content()["shared"][table]
     return found
 
@@ -79,7 +79,7 @@ def _cause(name: str, entry: dict[str, Any], shared: Mapping[str, Sequence[str]]
 
 
 def _expanded(names: Sequence[str], known: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """The names of a group, with those of the groups that it includes as `@group`."""
+    """The names of a group, including those of the groups that it references as `@group`."""
     found: list[str] = []
     for name in names:
         found += _expanded(known[name[1:]], known) if name.startswith("@") else [name]
@@ -92,6 +92,6 @@ def _remedy(entry: dict[str, Any]) -> Remedy:
     key = next((key for key in kinds if key in entry), "")
     template, action = entry.get(key, ""), kinds.get(key, Action.ADVISE)
     rest = {name: value for name, value in entry.items() if name not in (key, "place")}
-    # What is run in the cluster is filled in by who knows the pod.
+    # Only the caller knows the pod, so commands that run in the cluster are filled in there.
     rest["place"] = Place(entry.get("place", Place.NODE))
     return Remedy(action=action, template=template, names_target="{target}" in template + entry["text"], **rest)

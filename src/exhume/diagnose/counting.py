@@ -1,10 +1,10 @@
-"""What is counted as what, for every surface that counts: the metrics of a recorder, the summaries of a fleet."""
+"""Definitions of what is counted, shared by all consumers: the metrics of a recorder and the summaries of a fleet."""
 
 from collections.abc import Hashable
 
 from exhume.model.clock import NANOS
 
-# Functions in which an allocation frees memory itself: mm/vmscan.c, mm/memcontrol.c. Some were renamed.
+# Functions in which an allocation reclaims memory directly: mm/vmscan.c, mm/memcontrol.c. Some were renamed.
 DIRECT_RECLAIM = frozenset(
     (
         *("try_to_free_pages", "try_to_free_mem_cgroup_pages", "node_reclaim", "__node_reclaim", "reclaim_high"),
@@ -16,7 +16,7 @@ DIRECT_RECLAIM = frozenset(
 LEAKED_AFTER_NS = 10 * NANOS
 
 NIC_EVENT = "nic-"
-# A reset is logged when it begins and when it is over: it counts once it is over.
+# A reset is logged when it begins and when it ends; count it when it ends.
 NIC_RESET = "nic-reset"
 _NOT_TIMEOUTS = frozenset(
     (NIC_RESET, "nic-reset-triggered", "nic-napi-core", "nic-health", "nic-missing-interrupt", "nic-queue-kicked")
@@ -30,7 +30,7 @@ def is_nic_timeout(kind: str) -> bool:
 
 
 class ContainerRestarts:
-    """A container's start counts as a restart once one of its name has ended."""
+    """Counts a container's start as a restart if a container of the same name has ended before."""
 
     def __init__(self) -> None:
         self._ended: dict[Hashable, None] = {}
@@ -41,5 +41,5 @@ class ContainerRestarts:
             del self._ended[next(iter(self._ended))]
 
     def start(self, name: Hashable) -> bool:
-        """Whether it is a restart."""
+        """Record a start; return whether it is a restart."""
         return self._ended.pop(name, self) is None

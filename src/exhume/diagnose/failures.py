@@ -1,7 +1,7 @@
-"""Which failures of jobs an incident explains: those that other programs reported during it or soon after.
+"""Find the job failures that an incident explains: those that other programs reported during it or soon after.
 
-A job that is starved fails when a timeout of its own is over: a lost heartbeat, a collective operation, a health check.
-Their defaults are between some seconds and two minutes.
+A starved job fails when one of its own timeouts expires: a lost heartbeat, a collective operation, a health check. The
+default timeouts are between some seconds and two minutes.
 """
 
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from exhume.model.finding import Finding, JobFailure, Severity
 from exhume.model.job_event import FAILURES, JOB_FAILED, SOURCE
 from exhume.store.read.recording import Recording
 
-# How long after the trouble a failure may still be its consequence.
+# A failure may still be a consequence this long after the trouble.
 AFTER_NS = 120 * NANOS
-# More are counted by `exhume events`; a list of thousands explains nothing.
+# `exhume events` counts the rest; a list of thousands explains nothing.
 MOST = 50
-# A job that failed is reported once for each of its nodes, with one time that is converted at several ticks.
+# A failed job is reported once for each of its nodes, with one timestamp that is converted at several ticks.
 _SAME_NS = NANOS
 
 
 def explained_failures(recording: Recording, findings: Sequence[Finding]) -> list[JobFailure]:
-    """The failures that came during or after the time of a finding above `info`, in their order, each with the first
-    finding that fits. A job that was reported for several nodes is listed once."""
+    """The failures during or shortly after a finding above `info`, in order, each with the first finding that fits. A
+    job that was reported for several nodes is listed once."""
     severe = [finding for finding in findings if finding.severity is not Severity.INFO]
     if not severe:
         return []
@@ -29,10 +29,10 @@ def explained_failures(recording: Recording, findings: Sequence[Finding]) -> lis
     explained = []
     reported: dict[str, Wall] = {}
     for event in recording.events(window, FAILURES):
-        # Of a sender, and not a line that is called the same.
+        # Only events of a sender; other lines may have the same kind.
         if event.source != SOURCE:
             continue
-        # An actor runs on one node: each report of one is another failure.
+        # An actor runs on one node: each of its reports is another failure.
         if event.kind == JOB_FAILED and event.job is not None and event.member is not None:
             before = reported.get(event.job)
             reported[event.job] = event.wall

@@ -1,4 +1,4 @@
-"""Growth of a count: whether it goes on, how fast, and when it will hurt if it does."""
+"""Growth of a count: whether it continues, how fast, and when it will cause trouble."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from exhume.model.clock import NANOS, Wall
 from exhume.model.finding import Estimate, Milestone
 from exhume.model.text import size
 
-# Where growth is known from: what was recorded, a short look, or a longer one that is still going on.
+# The data that a growth is known from: a recording, a short measurement, or a longer one that is still running.
 RECORDING, SAMPLING, WATCHING = "recording", "sampling", "watching"
 HOUR_NS = 3600 * NANOS
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The levels that a verdict goes by."""
+    """The thresholds of a verdict."""
 
     many: int = 1000  # where a cloud vendor advises to act; from here on reads and reclaim take noticeable time
     normal: int = 100  # a freshly booted machine with systemd has some twenty
@@ -30,14 +30,14 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 
-# Parts of a growth by which it is followed, and how much longer than any pause in it a calm is that ends it.
+# A growth is followed in this many steps; a calm ends it if it is this many times longer than any pause within it.
 _STEPS, _CALM = 50, 2
 _SHORTEST_CALM_NS = 30 * NANOS
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A growth that ended: the counts at its begin and at its end (wall times)."""
+    """A growth that ended: the counts at its beginning and at its end (wall times)."""
 
     since: Wall
     until: Wall
@@ -59,9 +59,9 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How a count changed over a while that ends now. `since` is wall time. `ended` is a growth that was over by
-    then: the rest is what came after it. `pace` is how many come an hour, with its uncertainty; None where too few
-    counts tell."""
+    """How a count changed over a period that ends now. `since` is wall time. `ended` is a growth that was over by then;
+    the other fields describe what came after it. `pace` is the increase per hour with its uncertainty; None if there
+    are too few counts."""
 
     per_hour: float
     seconds: float
@@ -74,10 +74,10 @@ class Growth:
 
 
 def growth_between(points: Sequence[tuple[int, int]], source: str, shortest_s: float = 30.0) -> Growth | None:
-    """Growth over counts at wall times, in their order; None where they cover too short a time.
+    """Growth over counts at wall times, in order; None if they cover too short a time.
 
-    A cgroup that was just removed is counted for an instant, so each end goes by the lower of its two counts. Once most
-    were freed, growth counts from there on.
+    A cgroup that was just removed is counted for an instant, so each end uses the lower of its two counts. If most were
+    freed in between, growth is counted from there on.
     """
     counts = [dying for _, dying in points]
     freed = (at for at in range(1, len(counts)) if THRESHOLDS.normal < counts[at - 1] > 2 * counts[at])
@@ -101,20 +101,20 @@ def _growth(first: tuple[int, int], last: tuple[int, int], source: str) -> Growt
 
 
 def _course(points: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], tuple[int, int] | None]:
-    """From which count on it grew, and the count with which that ended; None where it goes on.
+    """The count at which the growth began, and the count at which it ended; None if it continues.
 
-    It is followed in steps. A calm before the first or after the last one is no part of the growth when it is longer
-    than any pause between two of them: a job that leaks every ten minutes goes on.
+    It is followed in steps. A calm before the first or after the last step is not part of the growth if it is longer
+    than any pause between two steps: a job that leaks every ten minutes is still growing.
     """
     first, last = points[0], points[-1]
     step = max(THRESHOLDS.least_growth, (last[1] - first[1]) / _STEPS)
     reached, edges = first[1], []
     for before, point, after in zip(points[:-1], points[1:], [*points[2:], last], strict=True):
-        # What the next count doesn't confirm was removed just then.
+        # What the next count doesn't confirm had only just been removed.
         confirmed = min(point[1], after[1])
         if confirmed >= reached + step:
             reached = confirmed
-            # The count after it has the rest, less than a step.
+            # The next count contains the rest, which is less than a step.
             edges.append((before, point, after))
     if not edges:
         return first, None
@@ -124,13 +124,14 @@ def _course(points: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], tuple[i
     return began, edges[-1][2] if last[0] - times[-1] >= calm else None
 
 
-# Counts that it takes to know how steady a growth is, and standard errors around a value that it lies within.
+# Number of counts needed to know how steady a growth is, and the standard errors that bound a value.
 _LEAST_COUNTS, _ERRORS = 4, 2.0
 
 
 def pace_of(points: Sequence[tuple[int, int]]) -> Estimate | None:
-    """How many come an hour, over counts at wall times. Steps between counts are taken as independent, or as a Poisson
-    process where they look steadier than one; a growth that gets faster or slower has both halves in its range."""
+    """The increase per hour over counts at wall times. Steps between counts are treated as independent, or as a
+    Poisson process if they look steadier than one; for a growth that accelerates or slows down, the range includes
+    both halves."""
     if len(points) < _LEAST_COUNTS or points[-1][1] <= points[0][1]:
         return None
     hours = (points[-1][0] - points[0][0]) / HOUR_NS
@@ -144,15 +145,15 @@ def pace_of(points: Sequence[tuple[int, int]]) -> Estimate | None:
 
 
 def mean_of(values: Sequence[float], resolution: float) -> Estimate:
-    """The mean of measured values, each known to a resolution."""
+    """The mean of measured values, each with a known resolution."""
     mean = fmean(values)
     error = hypot(sqrt(pvariance(values)), resolution) / sqrt(len(values))
     return Estimate(mean, max(0.0, mean - _ERRORS * error), mean + _ERRORS * error)
 
 
 def milestone(code: str, limit: float, unit: str, *, count: int, cost: Estimate, pace: Estimate) -> Milestone | None:
-    """When a growing count will cost so much in all, where each item costs `cost`; None where it does so already, or
-    where the growth does not lead there."""
+    """When the total cost of a growing count will reach a limit, given the cost of each item; None if it already has,
+    or if the growth does not lead there."""
     if pace.value <= 0 or cost.value <= 0 or count * cost.value >= limit:
         return None
 
@@ -165,8 +166,7 @@ def milestone(code: str, limit: float, unit: str, *, count: int, cost: Estimate,
 
 
 def slope_of(points: Sequence[tuple[float, float]]) -> Estimate | None:
-    """How much y grows for each x, by least squares over (x, y); None where x doesn't vary, or y doesn't clearly grow
-    with it."""
+    """The slope of y over x by least squares; None if x doesn't vary, or if y doesn't clearly grow with it."""
     if len(points) < _LEAST_COUNTS:
         return None
     x_mean, y_mean = fmean(x for x, _ in points), fmean(y for _, y in points)
@@ -179,13 +179,13 @@ def slope_of(points: Sequence[tuple[float, float]]) -> Estimate | None:
     return Estimate(slope, slope - error, slope + error) if slope > error else None
 
 
-# Zombies more or fewer, from which on the kernel memory that each holds stands out from what else comes and goes.
+# Change in the number of zombies from which on the kernel memory that each holds stands out from other allocations.
 LEAST_FOR_COST = 200
 
 
 def held_by_each(counts: Sequence[tuple[int, int]], memory: Sequence[tuple[int, int]]) -> Estimate | None:
-    """The kernel memory (bytes) that each of a changing number of items holds: how the memory of the whole kernel
-    changed with their number. Both are at wall times, in order; None where too few came or went to tell."""
+    """The kernel memory (bytes) that each of a changing number of items holds, from how the total kernel memory changed
+    with their number. Both are at wall times, in order; None if the number changed too little to tell."""
     if not counts or not memory:
         return None
     numbers, walls = [number for _, number in counts], [wall for wall, _ in memory]
@@ -196,7 +196,7 @@ def held_by_each(counts: Sequence[tuple[int, int]], memory: Sequence[tuple[int, 
 
 
 def forecast_text(what: str, pace: Estimate, milestones: Sequence[Milestone], **costs: Estimate | None) -> str:
-    """Rate, costs and milestones in a sentence; `costs` are `us` and `bytes`."""
+    """A sentence with the rate, the costs and the milestones; `costs` are `us` and `bytes`."""
     us, held = costs.get("us"), costs.get("bytes")
     values = {
         "what": messages.render(f"forecast.{what}", {}),
@@ -224,7 +224,7 @@ _DAY_S, _HOUR_S = 86_400.0, 3600.0
 
 
 def _roughly(seconds: float) -> str:
-    """A time ahead, with the precision of a forecast."""
+    """A duration ahead, rounded to the precision of a forecast."""
     for length, unit in ((_DAY_S, "days"), (_HOUR_S, "hours"), (60.0, "minutes")):
         if seconds >= 2 * length:
             return f"{seconds / length:,.1f} {unit}" if seconds < 10 * length else f"{seconds / length:,.0f} {unit}"

@@ -1,9 +1,10 @@
-"""The sentences of a diagnosis, by code (messages.toml).
+"""The texts of a diagnosis, by code (messages.toml).
 
-Nothing decides by these texts: a finding carries codes, values and entities, and every text passes through `render`.
+No decision depends on these texts: a finding carries codes, values and entities, and every text passes through
+`render`.
 
-A template has `{name:spec}` for a value. `[A]` is left out, and `[A|B]` becomes B, where a value in A is None.
-`{?name}` renders as nothing and makes its brackets apply only where the value is true.
+A template has `{name:spec}` for a value. `[A]` is left out, and `[A|B]` becomes B, if a value in A is None. `{?name}`
+renders as nothing and makes its brackets apply only if the value is true.
 """
 
 import re
@@ -31,18 +32,18 @@ def templates() -> dict[str, str]:
 
 
 def code_of(table: str, key: str) -> str:
-    """The code of a table's message, or of the shared one with this key."""
+    """The code of a table's message, or of the shared message with this key."""
     own = f"{table}.{key}"
     return own if own in templates() else f"{SHARED}.{key}"
 
 
 def render(code: str, values: Values) -> str:
-    """The text of a code."""
+    """The text of a message code."""
     return fill(code, templates()[code], values)
 
 
 def fill(code: str, template: str, values: Values) -> str:
-    """A template with its values: the one place where texts are made. `code` identifies the template."""
+    """Fill a template with its values: the only place where texts are made. `code` identifies the template."""
 
     def choose(section: re.Match[str]) -> str:
         asked = _VALUE.findall(section[1])
@@ -54,9 +55,9 @@ def fill(code: str, template: str, values: Values) -> str:
 
 
 def entities_in(values: Iterable[object]) -> tuple[Entity, ...]:
-    """The entities that values of a message stand for."""
+    """The entities among the values of a message."""
     found: list[Entity] = []
     for each in values:
-        # An owner or a leak stands for several.
+        # An owner or a leak has several entities.
         found += [each] if isinstance(each, Entity) else getattr(each, "entities", ())
     return tuple(dict.fromkeys(found))

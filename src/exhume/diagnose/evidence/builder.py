@@ -1,8 +1,8 @@
-"""Builds a finding from weighted evidence, or rules its cause out.
+"""Build a finding from weighted evidence, or rule its cause out.
 
-A weight says how strongly one kind of evidence supports the cause (0 to 1). Independent weights combine like
-independent witnesses: the remaining doubt is the product of what each leaves. Evidence that was not available leaves
-doubt, and is reported.
+A weight says how strongly one kind of evidence supports the cause (0 to 1). Weights combine like independent witnesses:
+the remaining doubt is the product of the doubts that each leaves. Evidence that was not available leaves its doubt in
+place, and is reported.
 """
 
 from dataclasses import dataclass, replace
@@ -38,8 +38,8 @@ _NO_VALUES: messages.Values = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Found:
-    """A finding, the samples that it accounts for, and how much of the node's trouble that is: seconds of a core, or an
-    equivalent for what is not sampled. `risen`: cores' worth of CPU time more than in the baseline."""
+    """A finding, the samples it accounts for, and its share of the node's trouble: core-seconds, or an equivalent for
+    what is not sampled. `risen`: cores' worth of CPU time above the baseline."""
 
     finding: Finding
     mask: Mask
@@ -68,9 +68,9 @@ class EvidenceBuilder:
         values: messages.Values = _NO_VALUES,
         **more: object,
     ) -> None:
-        """Add a link of the chain: the message `key` of this cause, or the shared one, with its values and those of the
-        load that it is about. `strength` is how far it supports this cause rather than another: a number, or the name
-        of a threshold (0: none)."""
+        """Add a link of the chain: the message `key` of this cause, or the shared message, with its values and those of
+        the load that it is about. `strength` says how far it supports this cause rather than another: a number, or the
+        name of a threshold (0: not at all)."""
         values = {**(load.values if load is not None else {}), **values, **more}
         quotes = tuple(each for each in evidence if each is not None)
         if at is None:
@@ -119,8 +119,8 @@ class EvidenceBuilder:
         **more: object,
     ) -> Found:
         """Conclude with the message `key` as the summary. `load` is the CPU time that the finding accounts for;
-        `weight` replaces its seconds where they are not the measure. The remedies are those of the catalogue, aimed at
-        `target`, unless `remedies` replaces them."""
+        `weight` replaces its seconds if they are not the right measure. The remedies are those of the catalogue, aimed
+        at `target`, unless `remedies` replaces them."""
         values = {**(load.values if load is not None else {}), **values, **more}
         if not self.case.has_stacks and self.cause.functions:
             self.doubt("no-stacks", thresholds("evidence")["no_stacks_factor"])
@@ -130,7 +130,7 @@ class EvidenceBuilder:
             remedies = untargeted(self.cause.remedies) if target is None else aim(self.cause.remedies, target)
         named: list[Entity] = list(messages.entities_in(values.values()))
         named += [entity for link in self._links for entity in link.entities]
-        # The pod joins in the engine, with its name.
+        # The engine adds the pod later, with its name.
         named += replace(culprit, pod=None).entities
         finding = Finding(
             cause=self.cause.id,
@@ -153,15 +153,15 @@ class EvidenceBuilder:
 
 
 def rule_out(cause: str, key: str, **values: object) -> RuledOut:
-    """Rule a cause out with the message `key`; the values stay readable for programs."""
+    """Rule a cause out with the message `key`; programs can still read the values."""
     code = messages.code_of(cause, key)
     plain = tuple((name, each if isinstance(each, int | float | None) else str(each)) for name, each in values.items())
     return RuledOut(cause, code, messages.render(code, values), plain)
 
 
 def untargeted(remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
-    """The remedies for a finding that names no target: fixes of one and commands about a pod are left out,
-    other commands have a placeholder."""
+    """The remedies for a finding without a target: fixes that need one and commands for a pod are left out, other
+    commands get a placeholder."""
     fitting = [
         each
         for each in remedies
@@ -171,7 +171,7 @@ def untargeted(remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
 
 
 def aim(remedies: tuple[Remedy, ...], target: str) -> tuple[Remedy, ...]:
-    """The remedies of the catalogue with their target filled in."""
+    """The catalogue's remedies with the target filled in."""
     return tuple(
         replace(each, target=target, text=messages.fill(f"remedy.{each.id}", each.text, {"target": target}))
         for each in remedies

@@ -1,4 +1,4 @@
-"""Evidence of the usual kinds, quoted from a case's rows, and counters of the node as rates."""
+"""Common kinds of evidence, quoted from a case's rows, and node counters as rates."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Evidence
 from exhume.store.read.events import EventView
 
-# A driver reports seconds after its queue stalled, and a starved log is written late.
+# A driver reports a stalled queue seconds later, and the log of a starved node is written late.
 LOG_SLACK_NS = 15 * NANOS
 
 
 def quote_column(  # noqa: PLR0917
     rows: Rows, column: str, how: str, unit: str = "", cpu: int | None = None, match: tuple[tuple[str, str], ...] = ()
 ) -> Evidence | None:
-    """A column of these rows taken together; None where nothing was recorded."""
+    """Evidence that aggregates a column of these rows; None if nothing was recorded."""
     take = {"max": rows.highest, "min": rows.lowest, "sum": rows.total, "last": rows.newest, "mean": rows.mean}
     value = take[how](column) if how != "count" else len(rows) or None
     if value is None:
@@ -29,7 +29,8 @@ def quote_column(  # noqa: PLR0917
 
 
 def quote_share(case: Case, load: Load, functions: tuple[str, ...], pid: int | None = None) -> Evidence:
-    """The part of a load's worst second on its core that went to these functions, of one process or of all."""
+    """Evidence of the share of a load's worst second on its core that went to these functions, for one process or
+    all."""
     samples = case.samples
     mask = samples.holding(Names.of(functions)) & samples.within(Window(*load.second))
     if load.cpu is not None:
@@ -42,13 +43,13 @@ def quote_share(case: Case, load: Load, functions: tuple[str, ...], pid: int | N
 
 
 def quote_named_share(load: Load, comm: str, functions: tuple[str, ...]) -> Evidence:
-    """The share of its core that a load of the processes with this name took in its worst second."""
+    """Evidence of the share of its core that the processes with this name took in the load's worst second."""
     share = round(load.peak, 3)
     return Evidence("samples", "weight_us", "share", share, *load.second, load.cpu, (("comm", comm),), functions)
 
 
 def present_functions(case: Case, names: Names) -> tuple[str, ...]:
-    """Those of the named functions that stacks of this case hold: what evidence can name."""
+    """The named functions that occur in stacks of this case, so that evidence can name them."""
     return tuple(sorted({plain_name(each) for each in case.samples.functions if each in names}))
 
 
@@ -58,19 +59,19 @@ def quote_event(event: EventView) -> Evidence:
 
 
 def quote_core(state: str, share: float, cpu: int | None, at: int) -> Evidence:
-    """A core's share of one second in a state, at the row of that wall time."""
+    """Evidence of a core's share of one second in a state, from the row at that wall time."""
     return Evidence("cpu", state, "max", round(share * 1000), at, at + 1, cpu, unit="permille")
 
 
 def log_lines(case: Case, kinds: tuple[str, ...], *, after_ns: int = LOG_SLACK_NS) -> list[EventView]:
-    """The events of these kinds in the focus and shortly around it."""
+    """The events of these kinds in the focus and shortly before and after it."""
     near = Window(case.focus.since - 2 * NANOS, case.focus.until + after_ns)
     return [event for event in case.recording.events(near) if event.kind in kinds]
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Counts a second: the mean of the focus, and the mean before (None without a baseline)."""
+    """A count per second: the mean over the focus, and the mean over the baseline (None without a baseline)."""
 
     now: float
     before: float | None
@@ -78,19 +79,19 @@ class Rate:
 
     @property
     def rise(self) -> float:
-        """How much more than before; all of it where there is no before."""
+        """The increase over the baseline; the whole rate without a baseline."""
         return self.now - (self.before or 0.0)
 
     def __str__(self) -> str:
         return messages.render("shared.rate", {"now": self.now, "before": self.before})
 
     def is_far_above(self, factor: float) -> bool:
-        """Whether it is so many times what it was before (always, without a before)."""
+        """Whether the rate is this many times the baseline (always true without a baseline)."""
         return self.before is None or self.now >= factor * self.before
 
 
 def node_rate(case: Case, column: str, unit: str = "") -> Rate | None:
-    """The rate of a column of differences of the node table; None where it was not recorded."""
+    """The rate of a delta column of the node table; None if it was not recorded."""
     rows = case.now("node")
     evidence, now = quote_column(rows, column, "sum", unit), rows.per_second(column)
     if evidence is None or now is None:
@@ -99,6 +100,6 @@ def node_rate(case: Case, column: str, unit: str = "") -> Rate | None:
 
 
 def rise_of(case: Case, column: str) -> float:
-    """How much a counter rose over what it was before, a second; 0 where it wasn't recorded."""
+    """The increase of a counter's rate over the baseline, per second; 0 if it was not recorded."""
     rate = node_rate(case, column)
     return 0.0 if rate is None else rate.rise

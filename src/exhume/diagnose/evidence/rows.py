@@ -16,7 +16,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Rows:
-    """A table's rows with their wall time. A number that was not recorded is NaN, a text that wasn't is None."""
+    """The rows of a table with their wall time. A missing number is NaN, a missing text is None."""
 
     def __init__(self, name: str, table: pa.Table) -> None:
         self.name = name
@@ -27,7 +27,7 @@ class Rows:
         return int(self._table.num_rows)
 
     def numbers(self, column: str) -> Floats:
-        """A numeric column. Ids that don't fit a float (hashes) are not for this."""
+        """A numeric column as floats; not suitable for ids (hashes) that a float can't represent."""
         if column not in self._columns:
             values = pc.cast(self._table.column(column), pa.float64(), safe=False).to_numpy()
             self._columns[column] = np.asarray(values, np.float64)
@@ -46,7 +46,7 @@ class Rows:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The wall time from the first row to the last, as evidence quotes it; (0, 0) without rows."""
+        """The wall time of the first and the last row, as evidence quotes it; (0, 0) without rows."""
         return (int(self.wall.min()), int(self.wall.max()) + 1) if len(self) else (0, 0)
 
     @property
@@ -64,19 +64,19 @@ class Rows:
         return self if bool(mask.all()) else Rows(self.name, self._table.filter(pa.array(mask)))
 
     def matching(self, column: str, *texts: str) -> "Rows":
-        """The rows whose text is one of these."""
+        """The rows whose text in a column is one of these."""
         return Rows(self.name, self._table.filter(pc.is_in(self._table.column(column), pa.array(texts, pa.string()))))
 
     def listed(self, *columns: str) -> list[tuple[Any, ...]]:
-        """Some columns as plain rows: for the few rows that are read one by one."""
+        """Some columns as plain tuples, for the few rows that are read one by one."""
         return list(zip(*(self._table.column(name).to_pylist() for name in columns), strict=True))
 
     def pairs(self, key: str, value: str) -> dict[Any, Any]:
-        """The values of one column by those of another, of the rows that have both; the last one counts."""
+        """A dict from the values of one column to those of another, for rows that have both; the last row wins."""
         both = self._table.select([key, value]).drop_null().group_by([key, value], use_threads=False).aggregate([])
         return dict(zip(both.column(key).to_pylist(), both.column(value).to_pylist(), strict=True))
 
-    # Of a column, what was recorded of it taken together; None where nothing was.
+    # Aggregates of a column's recorded values; None if nothing was recorded.
 
     def total(self, column: str) -> float | None:
         return self._of_known(column, np.sum)
@@ -104,18 +104,18 @@ class Rows:
         return float(values[known[np.argmax(self.wall[known])]]) if len(known) else None
 
     def per_second(self, column: str) -> float | None:
-        """The rate of a column of differences, over the time that the rows cover (by their span_ms)."""
+        """The rate of a delta column over the time that the rows cover (by their span_ms)."""
         values, spans = self.numbers(column), self.numbers("span_ms")
         known = ~np.isnan(values)
         seconds = float(spans[known].sum()) / 1000
         return float(values[known].sum()) / seconds if seconds > 0 else None
 
     def rates(self, column: str) -> Floats:
-        """The same, row by row (NaN where it was not recorded)."""
+        """The rate of a delta column, row by row (NaN if not recorded)."""
         rates: Floats = self.numbers(column) / np.maximum(self.numbers("span_ms"), 1) * 1000
         return rates
 
     def sums(self, columns: Sequence[str]) -> Floats:
-        """Columns added up, row by row."""
+        """The sum of several columns, row by row."""
         total: Floats = np.sum([self.numbers(column) for column in columns], axis=0)
         return total

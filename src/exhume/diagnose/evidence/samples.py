@@ -1,4 +1,4 @@
-"""The stack samples of a stretch of time, as columns: which stacks hold a function, and whose time that was."""
+"""The stack samples of a window, in columns: which stacks contain a function, and whose time that was."""
 
 import re
 from bisect import bisect_left
@@ -15,19 +15,19 @@ from exhume.model.clock import Window
 from exhume.store.read.recording import Recording
 from exhume.store.read.stacks import ResolvedStacks, StackNames
 
-# Compilers clone functions and mark the clones; the function is the same.
+# Compilers clone functions and add a suffix to the clone's name; it is the same function.
 _CLONE = re.compile(r"\.(?:isra|constprop|part|cold|llvm|lto_priv|localalias|cfi_jt|cfi|__uniq)(?:\.\d+)*")
 KERNEL = "kernel"
 
 
 def plain_name(function: str) -> str:
-    """A function's name without what the compiler added."""
+    """Return a function's name without compiler suffixes."""
     return _CLONE.sub("", function)
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Functions of the kernel, to be looked for in stacks: whole names, or beginnings where they end in `*`."""
+    """Kernel functions to look for in stacks: exact names, or prefixes if they end in `*`."""
 
     whole: frozenset[str]
     beginnings: tuple[str, ...]
@@ -57,7 +57,7 @@ class Samples:
         self.comms: list[str] = comms.to_pylist()
         self.stack = stack_index
         self._stacks = stacks
-        # Every cause asks for the same few windows, and several for the same functions.
+        # Every cause asks for the same few windows, and several causes for the same functions.
         self._within: dict[Window, Mask] = {}
         self._holding: dict[Names, Mask] = {}
         self._totals: dict[Window, float] = {}
@@ -66,7 +66,8 @@ class Samples:
     def read(
         cls, recording: Recording, window: Window, also: Window | None = None, cpus: Collection[int] | None = None
     ) -> "Samples":
-        """The samples of one or two windows, on some cores. What can't be read is missing: the recording notes it."""
+        """Read the samples of one or two windows, on some cores. What can't be read is missing: the recording notes
+        it."""
         columns = ["cpu", "pid", "comm", "stack", "weight_us", "wall"]
         windows = [each for each in (also, window) if each is not None and not each.empty]
         parts = [recording.read("samples", each, columns, cpus) for each in windows or [window]]
@@ -82,27 +83,27 @@ class Samples:
 
     @property
     def functions(self) -> list[str]:
-        """The name of every frame that stacks are made of."""
+        """The function name of every frame in the stacks."""
         return self._stacks.frames.names
 
     def time(self, chosen: Mask | Ints) -> float:
-        """The CPU time (us) of the masked samples, or of those at these places."""
+        """The CPU time (us) of the chosen samples, given as a mask or as indices."""
         return float(self.weight[chosen].sum())
 
     def within(self, window: Window) -> Mask:
-        """The samples of a window. Not to be written to."""
+        """Mask of the samples in a window. Callers must not modify it."""
         if window not in self._within:
             self._within[window] = _fixed((self.wall >= window.since) & (self.wall < window.until))
         return self._within[window]
 
     def time_within(self, window: Window) -> float:
-        """The CPU time (us) of the samples of a window."""
+        """The CPU time (us) of the samples in a window."""
         if window not in self._totals:
             self._totals[window] = self.time(self.within(window))
         return self._totals[window]
 
     def holding(self, names: Names) -> Mask:
-        """The samples whose stack holds one of these functions of the kernel. Not to be written to."""
+        """Mask of the samples whose stack contains one of these kernel functions. Callers must not modify it."""
         if names not in self._holding:
             hits = (self._kernel_frames & self._named(names))[self._stacks.indexes]
             stacks = np.zeros(len(self._stacks.offsets) - 1, np.bool_)
@@ -111,13 +112,13 @@ class Samples:
         return self._holding[names]
 
     def of_comms(self, wanted: Collection[str]) -> Mask:
-        """The samples of threads with these names."""
+        """Mask of the samples of threads with these names."""
         return np.isin(self.comm, [i for i, comm in enumerate(self.comms) if comm in wanted])
 
     @cached_property
     def in_kernel(self) -> Mask:
-        """The samples that were taken in the kernel."""
-        # A stack without frames (the recorder writes none) was taken nowhere.
+        """Mask of the samples taken in the kernel."""
+        # A stack without frames (the recorder writes none) was not taken in the kernel.
         lengths = np.diff(self._stacks.offsets)
         if not lengths.any():
             return np.zeros(len(self), np.bool_)
@@ -125,7 +126,8 @@ class Samples:
         return (self._kernel_frames[leaves] & (lengths > 0))[self.stack]
 
     def nearest(self, mask: Mask, names: Names) -> str | None:
-        """Of these functions the one that took most of the masked time; in each stack the one nearest to the leaf."""
+        """Of these functions, the one with most of the masked time; in each stack, the one nearest to the leaf
+        counts."""
         hits = self._kernel_frames & self._named(names)
         weights: dict[str, float] = {}
         for stack, weight in self._weight_of_stacks(mask):
@@ -137,7 +139,7 @@ class Samples:
         return max(weights, key=lambda name: weights[name]) if weights else None
 
     def inclusive(self, mask: Mask) -> list[tuple[str, float]]:
-        """Functions of the kernel by the masked time (us) in them and in what they called, the largest first."""
+        """Kernel functions by the masked inclusive time (us), the largest first."""
         weights = np.zeros(len(self.functions))
         for stack, weight in self._weight_of_stacks(mask):
             weights[np.unique(self._frame_indexes(stack))] += weight
@@ -145,23 +147,23 @@ class Samples:
         return self._by_name(weights)
 
     def main_path(self, mask: Mask, least: float) -> tuple[list[str], list[str]]:
-        """The path of the stack that took most of the masked time, root first, and its functions in which at least
-        this part of all the masked time was spent."""
+        """The path of the stack with most of the masked time, root first, and those of its functions whose inclusive
+        time is at least this fraction of all the masked time."""
         stacks = np.bincount(self.stack[mask], self.weight[mask])
         path = [plain_name(self.functions[i]) for i in self._frame_indexes(int(np.argmax(stacks))).tolist()]
         held, total = dict(self.inclusive(mask)), self.time(mask)
         return path, [name for name in path if held.get(name, 0.0) >= least * total]
 
     def adjacent(self, mask: Mask, names: Names, *, called: bool) -> list[tuple[str, float]]:
-        """What these functions of the kernel called, or what called them, by the masked time (us) in it, the largest
-        first. Of a chain of such functions what the innermost called, or what called the outermost, counts."""
+        """Callees (`called`) or callers of these kernel functions by masked time (us), the largest first. In a chain of
+        such functions, the callee of the innermost or the caller of the outermost counts."""
         hits = self._kernel_frames & self._named(names)
         weights = np.zeros(len(self.functions))
         step = 1 if called else -1
         for stack, weight in self._weight_of_stacks(mask):
             frames = self._frame_indexes(stack).tolist()
             chain = [place for place, frame in enumerate(frames) if hits[frame]]
-            # The chain that ends nearest to where the sample was taken, or begins nearest to the root.
+            # Start a chain at the function nearest to the leaf (for callees) or nearest to the root (for callers).
             if not chain:
                 continue
             place = chain[0] if called else chain[-1]
@@ -190,7 +192,7 @@ class Samples:
         for name in names.whole:
             mask[self._frames_named.get(name, [])] = True
         for beginning in names.beginnings:
-            # Names with the same beginning are neighbours.
+            # Names with the same prefix are adjacent in sorted order.
             for name in islice(self._names_in_order, bisect_left(self._names_in_order, beginning), None):
                 if not name.startswith(beginning):
                     break
@@ -203,12 +205,12 @@ class Samples:
 
     @cached_property
     def _stack_of_place(self) -> Ints:
-        """For every frame of every stack, which stack that is."""
+        """For every frame of every stack, the index of the stack."""
         return np.repeat(np.arange(len(self._stacks.offsets) - 1), np.diff(self._stacks.offsets))
 
     @cached_property
     def _frames_named(self) -> dict[str, list[int]]:
-        """Frames by their plain name: every cause looks up names."""
+        """Frames by plain function name: every cause looks up names."""
         found: dict[str, list[int]] = {}
         for frame, name in enumerate(self.functions):
             found.setdefault(plain_name(name), []).append(frame)
@@ -226,7 +228,7 @@ def _fixed(mask: Mask) -> Mask:
 
 
 def _encoded(column: pa.ChunkedArray) -> tuple[Ints, pa.Array]:
-    """A column as small numbers, and the values that they stand for."""
+    """Encode a column as integers and the values that they stand for."""
     whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     encoded = whole.dictionary_encode()
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary

@@ -1,8 +1,8 @@
-"""Signatures in stacks: the shape that most causes share, and what one signature's time amounts to.
+"""Stack signatures: the shape that most causes share, and the load of a signature.
 
 `StackCause`: a signature holds a core, a process owns that time, and it is new. A subclass adds what is special about
-its catalogue entry, which has the thresholds: `core_share` of a core counts as held, `least_seconds` of that rule the
-cause in, and `seconds` make it more than worth knowing; the weights are `held` and `brief`.
+its cause. The catalogue entry has the thresholds: from `core_share` on a core counts as held, `least_seconds` of that
+are needed to report the cause, and `seconds` to report it above info; the weights are `held` and `brief`.
 """
 
 from collections.abc import Collection
@@ -20,7 +20,7 @@ from exhume.diagnose.symptoms import has_symptom
 from exhume.model.finding import Culprit, Entity, Evidence, Role, RuledOut, Severity, process_entity
 
 Answer = Found | RuledOut
-# From this part of a second's total on one core, that core is named.
+# A core is named if it has at least this fraction of a second's total.
 _ONE_CORE = 0.7
 
 
@@ -41,7 +41,7 @@ class StackCause:
         return self.conclude(builder, case, load, hold)
 
     def conclude(self, builder: EvidenceBuilder, case: Case, load: Load, hold: CoreHold) -> Found:
-        """The finding: the mechanism, what is special about this cause, and the owner of the load."""
+        """Build the finding: the mechanism, what is special about this cause, and the owner of the load."""
         functions = present_functions(case, self.cause.names)
         if load.samples:
             strength = "held" if hold.seconds >= self.cause.limit("seconds") else "brief"
@@ -59,7 +59,7 @@ class StackCause:
         return builder.found(severity, "summary", culprit=culprit, load=load, target=target, values=values)
 
     def precheck(self, builder: EvidenceBuilder, case: Case) -> Answer | None:
-        """An answer without looking at stacks; None where those decide."""
+        """An answer that needs no stacks; None if the stacks have to decide."""
         return None
 
     def is_present(self, case: Case, hold: CoreHold) -> bool:
@@ -67,15 +67,15 @@ class StackCause:
         return hold.seconds >= self.cause.limit("least_seconds")
 
     def collect(self, builder: EvidenceBuilder, case: Case, load: Load) -> dict[str, object]:
-        """Add the links that are special about this cause; returns more values for the summary."""
+        """Add the links that are special to this cause; return additional values for the summary."""
         return {}
 
     def function(self, case: Case, load: Load) -> str | None:
-        """The function that the culprit is named with."""
+        """The function to name with the culprit."""
         return case.samples.nearest(load.mask, self.cause.names)
 
     def taken_seconds(self, case: Case, load: Load) -> float:
-        """Seconds in which it took a whole core."""
+        """Seconds in which the load took a whole core."""
         return case.hold(load).seconds
 
     def severity(self, case: Case, load: Load, hold: CoreHold) -> Severity:
@@ -87,14 +87,14 @@ class StackCause:
 
 
 def target_of(culprit: Culprit) -> str:
-    """What a remedy for a process acts on: its container, the process, or the name that many processes share."""
+    """The target of a remedy for a process: its container, the process, or the name that many processes share."""
     return culprit.container or (str(culprit.pid) if culprit.pid is not None else culprit.comm or "PID")
 
 
 @dataclass(frozen=True, slots=True)
 class HotPath:
-    """A signature found in stacks: its load, the function of it that the time went to, and the evidence to quote.
-    `process` is the name that most of the load has, however many processes have it."""
+    """A signature found in stacks: its load, the function with most of its time, and the evidence to quote. `process`
+    is the name with most of the load, however many processes have that name."""
 
     load: Load
     function: str
@@ -103,7 +103,8 @@ class HotPath:
     culprit: Culprit
 
     def describe(self, builder: EvidenceBuilder, strength: float) -> None:
-        """Add the mechanism: who spent how much of a core in which function. No core is named where several share."""
+        """Add the mechanism: who spent how much of a core in which function. No core is named if several share the
+        load."""
         load = self.load
         values = {"who": self.process, "function": self.function}
         cpu = load.cpu if load.peak >= _ONE_CORE * load.together else None
@@ -113,7 +114,8 @@ class HotPath:
 def hot_path(
     case: Case, functions: tuple[str, ...], *, cpus: Collection[int] | None = None, share: float | None = None
 ) -> HotPath | None:
-    """The signature in the focus, on some cores or on its hot ones by `share`; None where no stack holds it."""
+    """Look for the signature in the focus, on the given cores or, with `share`, on its hot cores; None if no stack has
+    it."""
     names, samples = Names.of(functions), case.samples
     load = case.load(names, cpus=cpus) if share is None else on_hot_cores(case, functions, share)
     if not load.samples:
@@ -129,8 +131,9 @@ def hot_path(
 
 
 def on_hot_cores(case: Case, functions: tuple[str, ...], share: float) -> Load:
-    """The load of a signature on the cores where it took such a share of a second; on all where it did so on none. What
-    every core of a large node does a little of (packets, rules, tracking) would hide what one of them does."""
+    """The load of a signature on the cores where it took at least this share of a second, or on all cores if there are
+    none. What every core of a large node does a little of (packets, rules, tracking) would otherwise hide what one core
+    does."""
     names = Names.of(functions)
     load = case.load(names)
     if load.cpu is None or load.peak < share:
