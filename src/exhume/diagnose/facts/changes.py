@@ -1,7 +1,7 @@
-"""What changed just before a focus: units, containers, cgroups and processes that began, and limits that were set.
+"""What changed just before a focus: units, containers, cgroups and processes that started, and limits that were set.
 
-What begins again and again is no change. A change is named in a finding only where it is about something that the
-finding names: a coincidence on a busy node explains nothing.
+What starts again and again is not a change. A finding names a change only if it concerns something that the finding
+names: a coincidence on a busy node explains nothing.
 """
 
 from collections import Counter
@@ -20,8 +20,8 @@ _LIMITS = ("shares", "quota", "cores")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that changed at a wall time: the message `code`, the entity that it is about, and where it is recorded.
-    `values` are those of the message."""
+    """A change at a wall time: the message `code` with its `values`, the entity it concerns, and the recorded
+    evidence."""
 
     code: str
     at: int
@@ -35,7 +35,7 @@ def _limit(name: str) -> float:
 
 
 def with_changes(case: Case, finding: Finding) -> Finding:
-    """The finding with what changed just before it, of what it names; the newest first."""
+    """Return the finding with the changes just before it that concern what it names, the newest first."""
     found = sorted(_changes(case, finding), key=lambda each: -each.at)[: int(_limit("most"))]
     links = tuple(_link(case, each) for each in found)
     return replace(finding, chain=(*finding.chain, *links)) if links else finding
@@ -49,7 +49,7 @@ def _link(case: Case, change: Change) -> Link:
 
 
 def _changes(case: Case, finding: Finding) -> Iterator[Change]:
-    """What changed of what a finding names. A process that began says no more than its container or unit does."""
+    """The changes that concern what a finding names. A process that started adds nothing to its container or unit."""
     since = case.focus.since
     span = Window(since - round(_limit("before_s") * NANOS), since + round(_limit("after_s") * NANOS))
     owners = [*_events(case, span), *_limits(case, span), *_cgroups(case, span)]
@@ -71,7 +71,7 @@ def _concerns(entity: Entity, finding: Finding) -> bool:
 
 
 def _events(case: Case, span: Window) -> Iterator[Change]:
-    """Units and containers that were started, and what was put on the timeline as a change."""
+    """Units and containers that were started, and deployments recorded as events."""
     kinds: list[str] = thresholds("changes")["kinds"]
     rows = case.read("events", Window(span.since - round(_limit("again_s") * NANOS), span.until)).matching(
         "kind", *kinds
@@ -83,7 +83,7 @@ def _events(case: Case, span: Window) -> Iterator[Change]:
         if not span.since <= wall < span.until or often[kind, unit, name] > 1:
             continue
         quote = Evidence("events", "kind", "first", kind, wall, wall + 1, match=(("kind", kind),))
-        # A container of a pod is both: findings name the one or the other.
+        # A pod's container concerns both: findings name either the container or the pod.
         if container:
             yield Change("change.started", wall, Entity(EntityKind.CONTAINER, container, name or container), quote, {})
         if pod:
@@ -93,7 +93,7 @@ def _events(case: Case, span: Window) -> Iterator[Change]:
 
 
 def _limits(case: Case, span: Window) -> Iterator[Change]:
-    """Limits of cgroups that are others than before."""
+    """Cgroup limits that changed."""
     rows = case.read("cgroup_cpu", Window(span.since - round(_limit("again_s") * NANOS), case.focus.until))
     known: dict[str, tuple[object, ...]] = {}
     for wall, cgroup, *values in sorted(rows.listed("wall", "cgroup", *_LIMITS), key=lambda row: (row[1], row[0])):
@@ -113,10 +113,10 @@ def _shown(value: object) -> str:
 
 
 def _cgroups(case: Case, span: Window) -> Iterator[Change]:
-    """Cgroups that were made; not those of a place where they come and go."""
+    """Cgroups that were created, except in places where they come and go."""
     rows = case.read("cgroup_events", Window(span.since - round(_limit("again_s") * NANOS), span.until))
     made = [row for row in rows.matching("op", "mkdir").listed("wall", "path", "comm") if row[1]]
-    # Each hierarchy of v1 has one of its own.
+    # On v1 each hierarchy has its own cgroup with the same path: count the path once.
     places = Counter(path_pattern(path) for path in {path for _, path, _ in made})
     for wall, path, comm in made:
         if span.since <= wall < span.until and places[path_pattern(path)] == 1:
@@ -126,7 +126,7 @@ def _cgroups(case: Case, span: Window) -> Iterator[Change]:
 
 
 def _processes(case: Case, span: Window, finding: Finding) -> Iterator[Change]:
-    """The culprits among the processes that began, where no other of the same command is known."""
+    """The culprits among the processes that started, if no other process with the same command is known."""
     pids = {each.id for each in finding.entities if each.kind is EntityKind.PROCESS and each.id}
     pids |= {str(finding.culprit.pid)} if finding.culprit.pid is not None else set()
     names = {each.name for each in finding.entities if each.kind is EntityKind.PROCESS and not each.id}
@@ -144,9 +144,10 @@ def _processes(case: Case, span: Window, finding: Finding) -> Iterator[Change]:
 def _begun(
     rows: Iterable[tuple[int, int, int, int | None, str, str | None]],
 ) -> Iterator[tuple[int, int, str, str, int, int]]:
-    """The newest row of each process with its start: pid, when it began (wall), name, command, wall, start."""
+    """The newest row of each process with its start: pid, start (wall), name, command line, wall time of the row,
+    start."""
     newest = {row[2]: row for row in rows if row[3] is not None}
     for pid, (wall, moment, _, start, comm, command) in newest.items():
         if start is not None:
-            # Both are on CLOCK_MONOTONIC.
+            # `time` and `start` are both on CLOCK_MONOTONIC.
             yield pid, wall - moment + start, comm, command or "", wall, start

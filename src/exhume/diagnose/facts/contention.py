@@ -1,7 +1,7 @@
-"""Competition for cores: how many threads wait for each core, which ones, what they may use, and whose they are.
+"""Competition for cores: how many threads wait for each core, which ones, what they may use, and who owns them.
 
-Waits of a core are the kernel's sum over all threads (table `cpu`); waits of threads are known for those that the
-recorder followed (`run_delays`), which are not those that live for a moment only.
+Waits of a core are the kernel's sum over all threads (table `cpu`). Waits of threads are known only for those that the
+recorder followed (`run_delays`), which excludes very short-lived ones.
 """
 
 from collections import Counter
@@ -21,16 +21,16 @@ from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Entity, Evidence, process_entity
 from exhume.procfs.cpulist import parse_cpulist
 
-# The cgroups' rows are written once a segment.
+# Rows of cgroup_cpu are written once per segment.
 _CGROUPS_S = 600.0
-# Processes that are looked at one by one, the largest first.
+# The largest processes are examined one by one, up to this many.
 _MOST_PROCESSES = 200
-# One that was sampled once.
+# Assumed life of a process that was sampled only once.
 _SHORTEST_LIFE_NS = NANOS // 10
 _IDLE = ("idle", "iowait")
 _ROOM = ("idle", "iowait", "nice")
 _IDLE_POLICY = 5  # SCHED_IDLE (include/uapi/linux/sched.h)
-# cpu.shares of a pod without a request (kubelet, MinShares): it runs when no other wants to.
+# cpu.shares of a pod without a CPU request (kubelet, MinShares): it runs when nothing else wants to.
 _LEAST_SHARES = 2
 
 
@@ -45,8 +45,8 @@ class CgroupUse:
 
 @dataclass(frozen=True, slots=True)
 class Waiter(NamedProcess):
-    """A thread that competed for a core in the focus: seconds that it ran and that it waited to run. `allowed` are the
-    cores that it may use; `background`: it gives way to all others, by its nice value, policy or shares."""
+    """A thread that competed for a core in the focus: the seconds it ran, and the seconds it waited to run. `allowed`
+    are the cores it may use; `background`: it gives way to all others because of its nice value, policy or shares."""
 
     tid: int
     run_s: float
@@ -59,14 +59,14 @@ class Waiter(NamedProcess):
 
     @property
     def delayed(self) -> float:
-        """The part of the time that it wanted a core in which it had none."""
+        """Of the time that the thread wanted a core, the fraction it had to wait."""
         return self.wait_s / max(self.wait_s + self.run_s, 1e-9)
 
 
 @dataclass
 class Demand:
-    """What one owner wants: cores' worth that it had, and threads of it that waited, on average over the focus. The
-    owner is a container, pod or unit, or all processes of one name."""
+    """What one owner wants: the cores' worth that it got, and the mean number of its threads that waited, over the
+    focus. The owner is a container, pod or unit, or all processes with one name."""
 
     name: Entity
     owner: CgroupOwner
@@ -83,33 +83,33 @@ class Demand:
 
     @property
     def largest(self) -> int:
-        """The process that had most."""
+        """The pid that wanted the most CPU time."""
         return max(self.pids, key=lambda pid: self.pids[pid])
 
 
 class Contention:
-    """The competition in a focus. Means over the focus; cores that were recorded count, so an offline one doesn't."""
+    """The competition in a focus, as means over the focus. Only recorded cores count, so an offline core doesn't."""
 
     def __init__(self, case: Case, *, background_nice: float) -> None:
         self._case = case
         self._background_nice = background_nice
         rows = case.now("cpu")
         self.cores = frozenset(np.unique(rows.cpu).tolist())
-        # Threads that waited for each core, on average; empty where the kernel doesn't count that.
+        # Mean number of threads that waited for each core; empty if the kernel doesn't count run delay.
         self.queues = waits_of_cores(rows)
         self._rooms: dict[frozenset[int], float] = {}
         self.seconds = max(case.focus.seconds, 1e-9)
         self._rows = rows
 
     def share(self, states: tuple[str, ...], cores: Iterable[int] | None = None) -> float:
-        """The share (0 to 1) of these cores' time in some states."""
+        """The share (0 to 1) of these cores' time spent in some states."""
         rows = self._rows if cores is None else self._rows.where(np.isin(self._rows.cpu, list(cores)))
         return float(rows.sums(states).mean()) / 1000 if len(rows) else 0.0
 
     def idle(self, cores: Iterable[int] | None = None) -> float:
-        """The share of these cores' time that was idle while threads waited for one: each second counts as much as was
-        waited in it. A focus may begin before the trouble and end after it; its calm seconds have room, and no use.
-        Where no wait is known it is the middle one of the seconds."""
+        """The idle share of these cores' time while threads waited: each second is weighted by the waiting in it. A
+        focus may begin before the trouble and end after it, and idle time in its calm seconds is of no use. If no wait
+        is known, the median over the seconds."""
         rows = self._rows if cores is None else self._rows.where(np.isin(self._rows.cpu, list(cores)))
         if not len(rows):
             return 0.0
@@ -119,11 +119,12 @@ class Contention:
         return float(np.average(idle, weights=waited) if waited.any() else np.median(idle))
 
     def _queued(self, seconds: Ints) -> Floats:
-        """How many threads waited in each of these seconds, by the runnable ones in the moment of its tick."""
+        """The number of threads that waited in each of these seconds, from the runnable threads at the instant of the
+        tick."""
         node = self._case.now("node")
         counts, runnable, at = np.zeros(len(seconds)), node.numbers("running"), node.wall // NANOS
         known = ~np.isnan(runnable) & np.isin(at, seconds)
-        # The recorder is one of them.
+        # The recorder itself is runnable.
         np.maximum.at(counts, np.searchsorted(seconds, at[known]), runnable[known] - 1 - len(self.cores))
         return counts
 
@@ -134,14 +135,14 @@ class Contention:
         return self._rooms[cores]
 
     def gain(self, threads: Collection[Waiter]) -> float:
-        """Cores' worth of time that these threads would have had more if they could use every core, and each thread
-        had its turn by the shares of its cgroup: by how much those on other cores are better off."""
+        """Cores' worth of time that these threads would have gained if they could use every core and each thread had
+        its turn according to the shares of its cgroup: how much better off the threads on other cores are."""
         others = [each for each in self.waiters if each not in threads and not each.background]
         everyone = [*threads, *others]
         wanted = np.array([each.run_s + each.wait_s for each in everyone]) / self.seconds
         members = Counter(each.cgroup for each in everyone)
         weights = np.array([(self.use(each.cgroup).shares or 1024) / members[each.cgroup] for each in everyone])
-        # What was not followed keeps what it had.
+        # Threads that were not followed keep the time they had.
         busy = (1.0 - self.share(_IDLE)) * len(self.cores)
         unfollowed = max(0.0, busy - sum(each.run_s for each in everyone) / self.seconds)
         turns = fair_turns(wanted, weights, len(self.cores) - unfollowed)
@@ -149,7 +150,7 @@ class Contention:
 
     @property
     def queue(self) -> float | None:
-        """Threads that waited, for each core; None where it isn't known."""
+        """Mean number of threads waiting per core; None if unknown."""
         return sum(self.queues.values()) / len(self.queues) if self.queues else None
 
     @property
@@ -164,7 +165,7 @@ class Contention:
         }
 
     def quote_use(self, cgroup: str, *columns: str) -> list[Evidence]:
-        """What a cgroup may use, as it was last recorded; nothing for what it has no limit of."""
+        """Evidence of what a cgroup may use, as last recorded; nothing for a column without a limit."""
         rows = self._cgroups.matching("cgroup", cgroup)
         if not len(rows):
             return []
@@ -178,7 +179,7 @@ class Contention:
 
     @cached_property
     def waiters(self) -> list[Waiter]:
-        """The threads that were followed, those that waited longest first."""
+        """The followed threads, those that waited longest first."""
         rows = self._case.now("run_delays")
         columns = ("tid", "pid", "comm", "run_ns", "wait_ns", "nice", "policy", "affinity", "cgroup", "cpuset")
         sums: dict[int, tuple[float, float]] = {}
@@ -186,7 +187,7 @@ class Contention:
         for tid, pid, comm, ran, waited, *about in rows.listed(*columns):
             run, wait = sums.get(tid, (0.0, 0.0))
             sums[tid] = run + ran / NANOS, wait + waited / NANOS
-            # A row before its attributes were read has none.
+            # Rows written before the thread's attributes were read have none.
             if tid not in newest or any(each is not None for each in about):
                 newest[tid] = (pid, comm, *about)
         since, until = rows.span
@@ -213,12 +214,12 @@ class Contention:
         return sorted(found, key=lambda each: -each.wait_s)
 
     def waiting(self, fits: Callable[[Waiter], bool]) -> float:
-        """Followed threads of a kind that waited, on average over the focus."""
+        """Mean number of matching followed threads that waited, over the focus."""
         return sum(each.wait_s for each in self.waiters if fits(each)) / self.seconds
 
     @cached_property
     def demands(self) -> list[Demand]:
-        """What each owner wants, the largest first."""
+        """The demand of each owner, the largest first."""
         case = self._case
         waits: dict[int, list[Waiter]] = {}
         for each in self.waiters:
@@ -227,7 +228,7 @@ class Contention:
         wanted = {pid: now.get(pid, 0.0) + sum(each.wait_s for each in waits.get(pid, ())) for pid in {*now, *waits}}
         largest = sorted(wanted, key=lambda pid: -wanted[pid])[:_MOST_PROCESSES]
         names, owners = _names(case, {*largest, *before}), _Owners(case)
-        # Niced work and other work of one name are two things.
+        # Keep niced work apart from other work with the same name.
         found: dict[tuple[str, bool], Demand] = {}
         for pid in largest:
             own = waits.get(pid, [])
@@ -250,14 +251,14 @@ class Contention:
 
 
 class _Owners:
-    """The owners of processes; those of one cgroup are the same."""
+    """Looks up the owners of processes; processes in the same cgroup have the same owner."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
         self._known: dict[str | None, CgroupOwner] = {}
 
     def of(self, pid: int, cgroup: str | None) -> tuple[CgroupOwner, str | None]:
-        """The owner of a process and its cgroup, which is as given where it was not recorded."""
+        """The owner of a process and its cgroup; `cgroup` is used for a process whose cgroup was not recorded."""
         process = self._case.processes.get(pid)
         path = cgroup if process is None or process.cgroup is None else process.cgroup
         if path not in self._known:
@@ -266,8 +267,8 @@ class _Owners:
 
 
 def fair_turns(wanted: Floats, weights: Floats, cores: float) -> Floats:
-    """What each thread gets of some cores: all it wants where that is less than its turn by weight, and the others by
-    weight what is left, as the fair scheduler does (kernel/sched/fair.c)."""
+    """The part of the cores that each thread gets: all it wants if that is less than its turn by weight; the others
+    share the rest by weight, as the fair scheduler does (kernel/sched/fair.c)."""
     got, hungry, left = np.zeros(len(wanted)), np.ones(len(wanted), np.bool_), max(0.0, cores)
     while hungry.any():
         turns = weights * left / weights[hungry].sum()
@@ -282,7 +283,7 @@ def fair_turns(wanted: Floats, weights: Floats, cores: float) -> Floats:
 
 
 def _times(case: Case, window: Window) -> dict[int, float]:
-    """Seconds of CPU time of each process in a window, by samples. Process 0 is the idle task."""
+    """Sampled CPU seconds of each process in a window, without process 0, the idle task."""
     samples = case.samples
     inside = samples.within(window) & (samples.pid > 0)
     pids, members = np.unique(samples.pid[inside], return_inverse=True)
@@ -291,7 +292,7 @@ def _times(case: Case, window: Window) -> dict[int, float]:
 
 
 def _names(case: Case, pids: Iterable[int]) -> dict[int, str]:
-    """The name of the main thread of each process where it was recorded, else that of a sampled thread."""
+    """The name of each process's main thread if it was recorded, otherwise that of a sampled thread."""
     samples, wanted = case.samples, list(pids)
     distinct, first = np.unique(samples.pid, return_index=True)
     sampled = {
@@ -302,7 +303,7 @@ def _names(case: Case, pids: Iterable[int]) -> dict[int, str]:
 
 
 def parse_cores(text: str | None) -> frozenset[int] | None:
-    """The cores of a recorded list; None where it is none."""
+    """The cores of a recorded cpulist; None if there is no valid list."""
     try:
         return frozenset(parse_cpulist(text)) or None if text else None
     except ValueError:
@@ -310,8 +311,8 @@ def parse_cores(text: str | None) -> frozenset[int] | None:
 
 
 def turnover(case: Case, pids: Collection[int]) -> float:
-    """How many processes came for each that was there at a time: 1 where all lived as long as they were seen. Where
-    many wait, even a job of a moment takes seconds: its own length says little."""
+    """The number of processes seen for each that existed at a time: 1 if all of them lived throughout. If many threads
+    wait, even a tiny job takes seconds, so the length of its life says little."""
     samples = case.samples
     inside = samples.within(case.focus) & np.isin(samples.pid, list(pids))
     if not inside.any():

@@ -12,19 +12,19 @@ from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Evidence
 
-# On a large node that only computes, each core has one.
+# On a large node that only computes, every core has a hog.
 _MOST_HOGS = 256
 _PID_BITS = 32
-# A process with so much of its time on one core is taken to be bound to it.
+# A process with this fraction of its time on one core is considered bound to it.
 _BOUND = 0.9
-# A share of most seconds.
+# Fraction of the seconds that counts as most of them.
 _MOST_SECONDS = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class CoreHog(NamedProcess):
-    """A process and the core that it holds, for how many seconds; `user` is the part of its time there that it computed
-    (0 to 1). The load is its time there, compared with what it had before on any core."""
+    """A process and the core it holds, and for how many seconds; `user` is the fraction (0 to 1) of its time there in
+    user mode. The load is its time there, compared with its time on any core in the baseline."""
 
     cpu: int
     load: Load
@@ -41,9 +41,9 @@ def find_core_hogs(
     among: Mask | None = None,
     pids: Collection[int] | None = None,
 ) -> list[CoreHog]:
-    """The processes that had a share of one core for that many seconds, by the masked samples; the longest first."""
+    """The processes that had `share` of one core for `seconds`, by the masked samples; the longest first."""
     samples = case.samples
-    # Process 0 is the idle task; a negative number is one that was already gone.
+    # Process 0 is the idle task; a negative pid stands for a process that was already gone.
     chosen = samples.within(case.focus) & (samples.pid > 0)
     if among is not None:
         chosen &= among
@@ -51,7 +51,7 @@ def find_core_hogs(
         chosen &= np.isin(samples.pid, list(pids))
     places = np.flatnonzero(chosen)
     distinct, members = np.unique(samples.cpu[places] << _PID_BITS | samples.pid[places], return_inverse=True)
-    # By process on a core, and second.
+    # One row for each process on a core, one column for each second.
     count = -(-case.focus.nanos // NANOS)
     cells = members * count + (samples.wall[places] - case.focus.since) // NANOS
     shares = np.bincount(cells, samples.weight[places] / 1e6, len(distinct) * count).reshape(-1, count)
@@ -69,7 +69,7 @@ def _core_hog(case: Case, chosen: Mask, pid: int, cpu: int, kept: float) -> Core
     mask = chosen & here & own
     load = case.load_of(mask | (samples.within(case.baseline) & own))
     computing = samples.time(mask & ~samples.in_kernel) / max(1.0, samples.time(mask))
-    # Its share of the core in one second, all that it did there.
+    # The share of the core that it had in that second, including all that it did there.
     share = round(min(1.0, samples.time(samples.within(Window(*load.second)) & here & own) / 1e6), 3)
     quote = Evidence("samples", "weight_us", "share", share, *load.second, cpu, match=(("pid", str(pid)),))
     return CoreHog(pid, load.owner.comm if load.owner is not None else "", cpu, load, kept, computing, quote)
@@ -77,7 +77,7 @@ def _core_hog(case: Case, chosen: Mask, pid: int, cpu: int, kept: float) -> Core
 
 @dataclass(frozen=True, slots=True)
 class CoRunner(NamedProcess):
-    """A process next to the hog of a core, in cores' worth: on all cores now and before, and on that core now."""
+    """A process next to a core's hog, in cores' worth: on all cores now and before, and on that core now."""
 
     cores: float
     before: float
@@ -90,8 +90,9 @@ class CoRunner(NamedProcess):
 
 
 def slowed_co_runner(case: Case, cpu: int, hog: int, *, least: float, part: float) -> CoRunner | None:
-    """The process that lost most since before: it ran on this core second after second, still runs there and nowhere
-    else, and has less than a part of what it had. One that ended is not slowed; nor is one that may run elsewhere."""
+    """The process that lost most compared with the baseline: it ran steadily on this core, still runs on this core
+    only, and has less than `part` of what it had. A process that ended is not slowed, nor is one that may run
+    elsewhere."""
     if case.baseline.empty:
         return None
     before = case.samples.within(case.baseline) & (case.samples.cpu == cpu)
@@ -107,7 +108,7 @@ def slowed_co_runner(case: Case, cpu: int, hog: int, *, least: float, part: floa
 
 
 def competing_co_runner(case: Case, cpu: int, hog: int, *, least: float) -> CoRunner | None:
-    """The other process with most of this core, next to the hog: both have at least a share of most seconds."""
+    """The process with most of this core next to the hog, if both have at least a share of most seconds."""
     samples = case.samples
     there = samples.within(case.focus) & (samples.cpu == cpu)
     if not _is_steady(case, there & (samples.pid == hog), case.focus, least):
@@ -119,7 +120,7 @@ def competing_co_runner(case: Case, cpu: int, hog: int, *, least: float) -> CoRu
 
 
 def _is_steady(case: Case, mask: Mask, window: Window, least: float) -> bool:
-    """Whether the masked samples make up a share of most seconds."""
+    """Whether the masked samples make up at least this share of most seconds."""
     seconds = max(1, round(window.seconds))
     bins = np.minimum((case.samples.wall[mask] - window.since) // NANOS, seconds - 1)
     shares = np.bincount(bins, case.samples.weight[mask], seconds) / 1e6
@@ -141,7 +142,7 @@ def _co_runner(case: Case, pid: int, cpu: int) -> CoRunner:
         Evidence(
             "samples", "weight_us", "sum", micros, window.since, window.until, match=(("pid", str(pid)),), unit="us"
         )
-        # No rows at all can't be quoted.
+        # Evidence can't quote rows that don't exist.
         for window, micros in spent.items()
         if micros or window == case.focus
     )
@@ -153,8 +154,8 @@ def _co_runner(case: Case, pid: int, cpu: int) -> CoRunner:
 
 @dataclass(frozen=True, slots=True)
 class CoreWaits:
-    """Seconds that threads waited for one core in each second: now, before (0 without a baseline), and the middle of
-    the other cores now (None where there is no other)."""
+    """Run delay for one core, in seconds per second: now, in the baseline (0 without one), and the median of the other
+    cores now (None if there is no other core)."""
 
     cpu: int
     now: float
@@ -164,7 +165,7 @@ class CoreWaits:
 
 
 def waits_of_cores(rows: Rows) -> dict[int, float]:
-    """Seconds that threads waited for each core, in each second; without the cores of which it isn't known."""
+    """Run delay of each core in seconds per second, without the cores for which it is unknown."""
     waits = rows.numbers("wait_ns")
     known = ~np.isnan(waits)
     cpus = rows.cpu[known]
@@ -174,7 +175,7 @@ def waits_of_cores(rows: Rows) -> dict[int, float]:
 
 
 def core_waits(case: Case, cpu: int) -> CoreWaits | None:
-    """The waits for a core; None where the kernel doesn't report them."""
+    """The run delay of a core; None if the kernel doesn't report it."""
     now, quote = waits_of_cores(case.now("cpu")), quote_column(case.now("cpu").on(cpu), "wait_ns", "sum", "ns", cpu)
     if cpu not in now or quote is None:
         return None
@@ -184,7 +185,7 @@ def core_waits(case: Case, cpu: int) -> CoreWaits | None:
 
 
 def softirq_wait(case: Case, cpu: int) -> Evidence | None:
-    """The longest time (ns) that the ksoftirqd of a core waited to run; None where it didn't."""
+    """Evidence of the longest wait (ns) of a core's ksoftirqd; None if it didn't wait."""
     waits = [
         (waited, -wall, comm)
         for wall, comm, core, waited in case.now("threads").listed("wall", "comm", "cpu", "wait_ns")

@@ -1,8 +1,8 @@
-"""Where growing counts lead: mounts, network namespaces, dentries, tracked connections, live cgroups; and zombies, that
-every walk over memory cgroups passes.
+"""Forecasts for growing counts: mounts, network namespaces, dentries, tracked connections, live cgroups, and zombies,
+which every walk over memory cgroups visits.
 
-The pace, the memory that each takes and the time that a walk over all of them takes are measured on this node, in this
-recording; a milestone is a limit of the kernel, a part of this node's memory, or a core.
+The pace, the memory that each item takes, and the time of a walk over all of them are measured on this node, in this
+recording. A milestone is a kernel limit, a fraction of this node's memory, or a core.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from exhume.diagnose.growth import HOUR_NS, RECORDING, forecast_text, growth_bet
 from exhume.model.clock import NANOS
 from exhume.model.finding import Estimate, Forecast, Milestone
 
-# Looked so far back; what is counted each second is taken at every tenth.
+# How far to look back (seconds); of counts that are recorded every second, every tenth is used.
 LOOKED_BACK_S, STEP = 600.0, 10
 _SINGLE = Estimate(1.0, 1.0, 1.0)
 # Counts (or bytes) at wall times, in order.
@@ -31,8 +31,8 @@ def _limit(name: str) -> float:
 
 
 def count_forecast(case: Case, what: str, column: str, size: float | None, walk: Load | None = None) -> Forecast | None:
-    """When a table that grows will be full, or walking it takes a core; None where it doesn't grow, or where neither
-    its size nor a walk is known."""
+    """When a growing table will be full, or walking it will take a core; None if it doesn't grow, or if neither its
+    size nor a walk is known."""
     rows = case.recorded("node", LOOKED_BACK_S)
     return grown_forecast(case, what, _points(rows, rows.numbers(column)), size=size, walk=walk)
 
@@ -40,8 +40,8 @@ def count_forecast(case: Case, what: str, column: str, size: float | None, walk:
 def memory_forecast(
     case: Case, what: str, column: str, memory: Sequence[str], less: str | None = None
 ) -> Forecast | None:
-    """When what is counted in a column (without what is in another) will take a good part of the node's memory, by the
-    kernel memory (columns, in KiB) that grew with it; None where it doesn't grow, or nothing can be said of that."""
+    """When the items counted in a column (minus those in `less`) will take a good part of the node's memory, given the
+    kernel memory (columns, in KiB) that grew with them; None if they don't grow or too little is known."""
     rows = case.recorded("node", LOOKED_BACK_S)
     counts = rows.numbers(column) - (rows.numbers(less) if less is not None else 0.0)
     return grown_forecast(case, what, _points(rows, counts), memory)
@@ -55,14 +55,14 @@ def grown_forecast(  # noqa: PLR0917
     size: float | None = None,
     walk: Load | None = None,
 ) -> Forecast | None:
-    """Where the growth of some counts leads: to a table of that size that is full, by the kernel memory (columns of the
-    node table, in KiB) that grew with them to much of the node's, by the time of the process that walks them to a core;
-    None where they don't grow, or none of that is near."""
+    """Forecast the growth of a count: when a table of that size will be full; when the kernel memory that grew with it
+    (columns of the node table, in KiB) will be much of the node's memory; when the process that walks the items will
+    take a core. None if the count doesn't grow or no milestone is near."""
     growth, rows = growth_between(points, RECORDING), case.recorded("node", LOOKED_BACK_S)
     if growth is None or growth.pace is None or growth.last - growth.first < _limit("least_gained"):
         return None
     pace, ahead, held = growth.pace, [], None
-    # Some are counted now and then only: the focus ends later than the last count.
+    # Some counts are taken only now and then, so the focus ends after the last one.
     wall, last = points[-1]
     count = round(last + pace.value * max(0, case.focus.until - wall) / HOUR_NS)
     if size is not None:
@@ -87,7 +87,7 @@ def grown_forecast(  # noqa: PLR0917
 
 
 def _share_of_each(case: Case, walk: Load, points: Points) -> Estimate | None:
-    """The cores' worth that a walk takes for each of what is counted: known as well as its samples are many."""
+    """Cores' worth that a walk takes per item; its uncertainty depends on the number of samples."""
     if not walk.samples:
         return None
     middle = (case.focus.since + case.focus.until) // 2
@@ -97,8 +97,8 @@ def _share_of_each(case: Case, walk: Load, points: Points) -> Estimate | None:
 
 
 def round_cost(case: Case, walk: Load, counts: Points) -> Estimate | None:
-    """What one walk over all that is counted costs for each (us): of the walker's longest turns without a pause, that
-    began and ended within the focus. None where it pauses too little to tell one from the next."""
+    """The cost of a walk per item (us), from the walker's longest uninterrupted turns that began and ended within the
+    focus. None if it pauses too little to tell one turn from the next."""
     samples, owner = case.samples, walk.main_owner
     if owner is None or not counts:
         return None
@@ -117,19 +117,19 @@ def round_cost(case: Case, walk: Load, counts: Points) -> Estimate | None:
         and case.focus.until - walls[turn[-1]] > gap
         and len(turn) >= _limit("round_samples")
     ]
-    # Others read less than the whole.
+    # Shorter turns don't walk everything.
     longest = [(took, wall) for took, wall in whole if took >= max(whole)[0] / 2]
     if not longest:
         return None
-    # Their number grows meanwhile.
+    # The number of items grows in the meantime.
     known = np.interp([wall for _, wall in longest], [wall for wall, _ in counts], [number for _, number in counts])
     costs = [took / max(count, 1.0) for (took, _), count in zip(longest, known.tolist(), strict=True)]
     return mean_of(costs, period / max(float(known.max()), 1.0))
 
 
 def walk_milestones(tracked: int, cost: Estimate, pace: Estimate) -> list[Milestone]:
-    """When one walk over all memory cgroups, of which zombies make more and more, will take long enough to be felt.
-    `cost` is the walk's microseconds for each of them."""
+    """When one walk over all memory cgroups, to which zombies keep adding, will take long enough to be noticed. `cost`
+    is the walk's microseconds per cgroup."""
     zombies, found = catalogue()["zombie-memcgs"], []
     for code, name in (("stall", "stall_s"), ("nic-timeout", "nic_timeout_s"), ("soft-lockup", "soft_lockup_s")):
         limit = zombies.limit(name)
@@ -139,10 +139,10 @@ def walk_milestones(tracked: int, cost: Estimate, pace: Estimate) -> list[Milest
 
 
 def _points(rows: Rows, values: Floats, step: int = STEP) -> Points:
-    """Values at wall times, in order; of those that are known each second only some, which come and go meanwhile."""
+    """Values at wall times, in order; counts recorded every second are thinned out, as items come and go in between."""
     order = np.argsort(rows.wall, kind="stable")
     order = order[~np.isnan(values[order])]
     often = len(order) > 2 and np.median(np.diff(rows.wall[order])) < step * NANOS / 2
-    # The last one is among them.
+    # Thin out from the end, so that the last value is kept.
     order = order[::-1][:: step if often else 1][::-1]
     return [(int(rows.wall[place]), int(values[place])) for place in order.tolist()]

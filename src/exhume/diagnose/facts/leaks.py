@@ -1,6 +1,6 @@
 """Counts of cgroups, and leaks: recorded mkdir, rmdir and release events, paired by path pattern, and their owner.
 
-A cgroup that was removed two seconds ago and was not released is a zombie. Its path names its leaker.
+A cgroup that was removed more than two seconds ago and not released is a zombie. Its path identifies its leaker.
 """
 
 from collections import Counter, deque
@@ -25,16 +25,16 @@ from exhume.model.finding import Entity, Evidence, process_entity
 RELEASED_WITHIN_NS = 2 * NANOS
 _HOUR_NS = 3600 * NANOS
 
-# A leak ended when nothing came for so much longer than its longest pause.
+# A leak has ended if no zombie came for this many times its longest pause, and at least for this long.
 _CALM, _SHORTEST_CALM_NS = 2, 30 * NANOS
 
-# Columns of cgroup_events, with the wall time.
+# Columns of cgroup_events, including the wall time.
 COLUMNS = ("wall", "op", "id", "path", "pid", "comm")
 
 
 @dataclass(slots=True)
 class Life:
-    """One cgroup. Times are wall nanoseconds; `born` is unknown for one that was made before the recording began."""
+    """One cgroup. Times are wall nanoseconds; `born` is unknown if it was created before the recording began."""
 
     path: str
     born: int | None = None
@@ -45,8 +45,8 @@ class Life:
 
 @dataclass(slots=True)
 class Leaker:
-    """All cgroups of one pattern: how many were made and how many of them are zombies now, by whom, and from when to
-    when those were removed. `lives` are the zombies, in the order of their removal."""
+    """All cgroups of one path pattern: how many were created, how many are zombies now, who created them, and when the
+    first and the last zombie were removed. `lives` are the zombies, in order of removal."""
 
     pattern: str
     made: int = 0
@@ -66,26 +66,26 @@ class Leaker:
 
     @property
     def per_hour(self) -> float | None:
-        """How fast they came, between the first and the last; None for too few to tell."""
+        """Zombies per hour between the first and the last; None if there are too few to tell."""
         span = self.last - self.first
         return (self.zombies - 1) * _HOUR_NS / span if self.zombies > 2 and span >= NANOS else None
 
     def ended_ago(self, now: int) -> float | None:
-        """How many seconds before a wall time the leak ended; None where another zombie may come any moment."""
+        """How many seconds before a wall time the leak ended; None if it may still be going on."""
         pauses = np.diff([life.removed or 0 for life in self.lives])
         longest = max(_SHORTEST_CALM_NS, _CALM * int(pauses.max(initial=0)))
         return (now - self.last) / NANOS if now - self.last > longest else None
 
     @property
     def creators(self) -> list[tuple[str, int]]:
-        """The names of the processes that made them, the busiest first."""
+        """Names of the creating processes, the busiest first."""
         return Counter(life.comm for life in self.lives if life.comm).most_common()
 
 
 @dataclass(frozen=True, slots=True)
 class LeakReport:
-    """Everybody who left zombies, those with the most first; and how many cgroups were made in all. `unseen` are those
-    that the kernel let go of without a recorded release."""
+    """All leakers, those with the most zombies first, and the number of cgroups created in all. `unseen` counts cgroups
+    that the kernel released without a recorded release."""
 
     leakers: list[Leaker] = field(default_factory=list)
     zombies: int = 0
@@ -94,22 +94,24 @@ class LeakReport:
 
 
 def find_leakers(events: Mapping[str, Sequence[Any]], now: int, counts: Iterable[tuple[int, int]] = ()) -> LeakReport:
-    """Pair the events (columns of one hierarchy and one boot, in the order of time) as of a wall time.
+    """Pair the events (columns of one hierarchy and one boot, in order of time) as of a wall time.
 
-    Releases may be missing: where tens of thousands are freed at once, the ring or the share of their place is full.
-    `counts` are the zombies that there were at wall times, in their order: more than those are not left.
+    Release events may be missing: if tens of thousands are freed at once, the ring buffer, or the share of it that
+    their place may use, is full. `counts` are the numbers of zombies at wall times, in order; no more than that can be
+    left.
     """
     alive: dict[int, Life] = {}
-    # In the order of their removal.
+    # In order of removal.
     removed: dict[int, Life] = {}
     leakers: dict[str, Leaker] = {}
     made = unseen = 0
     pending = deque(counts)
     for wall, op, number, path, pid, comm in zip(*(events[name] for name in COLUMNS), strict=True):
-        # A row of counts has the begin of its tick: what was let go of in it is released by then, if that was recorded.
+        # A row of counts has the time when its tick began: what was released in that tick is recorded as released by
+        # then.
         while pending and pending[0][0] + RELEASED_WITHIN_NS <= wall:
             unseen += _forget_oldest(removed, *pending.popleft())
-        # Rows that only count (op = churn) name no cgroup.
+        # Summary rows (op = churn) name no cgroup.
         if number is None or path is None:
             continue
         if op == "mkdir":
@@ -134,7 +136,8 @@ def find_leakers(events: Mapping[str, Sequence[Any]], now: int, counts: Iterable
 
 
 def _forget_oldest(removed: dict[int, Life], wall: int, dying: int) -> int:
-    """Forget the cgroups that were removed first and are more than there were zombies; returns how many."""
+    """Drop the cgroups that were removed first if there are more than the zombies counted; return how many were
+    dropped."""
     lately = 0
     for life in reversed(removed.values()):
         if (life.removed or 0) <= wall - RELEASED_WITHIN_NS:
@@ -146,13 +149,14 @@ def _forget_oldest(removed: dict[int, Life], wall: int, dying: int) -> int:
     return len(gone)
 
 
-# Most leaks go on while it hurts; one that stopped is looked for as far back as a day.
+# Most leaks go on while they do harm; for one that stopped, look back up to a day.
 NEAR_S, FAR_S = 3600.0, 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """The worst leaker: its zombies, who made them, what that belongs to, and of how many containers they were."""
+    """The worst leaker: its zombies, the process that created them, their owner, and how many containers they belonged
+    to."""
 
     leaker: Leaker
     owner: CgroupOwner
@@ -172,7 +176,7 @@ class Leak:
 
 
 def find_leak(case: Case) -> Leak | None:
-    """Who left the most zombies up to the end of the focus; None where no births and ends of cgroups were recorded."""
+    """Find the leaker with the most zombies up to the end of the focus; None if no cgroup events were recorded."""
     for seconds in (NEAR_S, FAR_S):
         rows = case.recorded("cgroup_events", seconds)
         found = _worst(case, rows)
@@ -182,15 +186,15 @@ def find_leak(case: Case) -> Leak | None:
 
 
 def _worst(case: Case, rows: Rows) -> tuple[int, LeakReport] | None:
-    """The hierarchy in which most were left: others let go of theirs, as only memory is charged for long."""
+    """The hierarchy with the most zombies: other hierarchies release theirs, as only memory stays charged for long."""
     reports = {}
     numbers = rows.numbers("hierarchy")
     counted = case.recorded("cgroups", FAR_S).matching("parent", "")
     for hierarchy in np.unique(numbers[~np.isnan(numbers)]).astype(int).tolist():
         listed = sorted(rows.where(numbers == hierarchy).listed(*COLUMNS), key=lambda row: row[0])
-        # As of the end of what was recorded near the focus: what was removed just then may still be released.
+        # Judge at the end of the focus: what was removed just before may still be released.
         columns = dict(zip(COLUMNS, zip(*listed, strict=True), strict=True))
-        # Other hierarchies of v1 keep hardly any; v2 is number 0 (kernel/cgroup/cgroup.c, cgrp_dfl_root).
+        # Other v1 hierarchies keep hardly any zombies; v2 is number 0 (kernel/cgroup/cgroup.c, cgrp_dfl_root).
         points = _dying_of(counted.matching("hierarchy", MEMORY_V1 if hierarchy else UNIFIED))
         reports[hierarchy] = find_leakers(columns, case.focus.until, points)
     worst = max(reports, key=lambda each: reports[each].zombies, default=None)
@@ -198,7 +202,7 @@ def _worst(case: Case, rows: Rows) -> tuple[int, LeakReport] | None:
 
 
 def _dying_of(counts: Rows) -> list[tuple[int, int]]:
-    """Zombies at wall times, in their order."""
+    """The number of zombies at wall times, in order."""
     return sorted((wall, dying) for wall, dying in counts.listed("wall", "dying") if dying is not None)
 
 
@@ -210,10 +214,11 @@ def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Le
     if not owner:
         owner = owner_of(case, _cgroup_of(case, pid, maker))
         if owner.container is not None and any(identify(life.path) for life in leaker.lives):
-            # What starts containers runs in the one that it starts: that is one of those that leak, not who leaks them.
+            # What starts containers may run inside the container that it starts: that container is one of the leaked
+            # ones, not the leaker.
             owner = owner.without_container()
     found = {identity.container for life in leaker.lives if (identity := identify(life.path)) and identity.container}
-    # The removals of that time, and the last one of the pattern.
+    # Quote the removals of that time, and the last removal of the pattern.
     removed = rows.where(rows.numbers("hierarchy") == hierarchy).matching("op", "rmdir")
     removed = removed.within(Window(leaker.first, leaker.last + 1))
     match = (("op", "rmdir"), ("hierarchy", str(hierarchy)))
@@ -225,7 +230,7 @@ def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Le
 
 
 def _owner(case: Case, leaker: Leaker) -> CgroupOwner:
-    """What most of the zombies' paths belong to. A container that is created each time keeps its name."""
+    """The owner of most of the zombies' paths. A container that is recreated each time keeps its name."""
     names = case.container_names
     owners: Counter[str] = Counter()
     newest: dict[str, str] = {}
@@ -240,13 +245,13 @@ def _owner(case: Case, leaker: Leaker) -> CgroupOwner:
         return owner_of(case, leaker.lives[-1].path)
     key, count = owners.most_common(1)[0]
     owner = owner_of(case, newest[key])
-    # One of many containers that leak alike is not the leaker: what they have in common is.
+    # If many containers leak alike, no single one is the leaker: what they have in common is.
     return owner if count >= max(2, leaker.zombies / 3) else owner.without_container()
 
 
 def _cgroup_of(case: Case, pid: int | None, comm: str | None) -> str | None:
-    """The cgroup of a process that made one, as the recorder saw it around that time. Numbers are given out again: what
-    has another name is another process."""
+    """The cgroup of a process that created a zombie, as recorded around that time. Pids are reused: a process with
+    another name is a different one."""
     if pid is None:
         return None
     rows = case.recorded("processes", NEAR_S)
@@ -255,18 +260,18 @@ def _cgroup_of(case: Case, pid: int | None, comm: str | None) -> str | None:
     return known[-1] if known else None
 
 
-# Counts come every ten seconds; growth is looked for over up to an hour.
+# Counts come every ten seconds; growth is searched for over up to an hour.
 LOOKED_BACK_S = 3600.0
-# What the recorder calls the hierarchy of v1 that has the memory controller.
+# The recorder's name for the v1 hierarchy with the memory controller.
 MEMORY_V1 = "memory"
-# A parent stands out when so much of all the dying is below it.
+# A parent stands out if at least this fraction of all dying cgroups is below it.
 MOST_OF = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupCounts:
-    """The last counts of one hierarchy at or before the end of a focus. `dying` is unknown where the directories could
-    not be counted at the moment of the kernel's own count."""
+    """The last counts of one hierarchy at or before the end of a focus. `dying` is None if the directories could not be
+    counted at the time of the kernel's own count."""
 
     hierarchy: str
     at: int
@@ -276,19 +281,19 @@ class CgroupCounts:
     dying: int | None
 
     def evidence(self, column: str) -> Evidence:
-        """The last count, as it is in the store."""
+        """Evidence of the last count, as stored."""
         value = {"kernel": self.kernel, "visible": self.visible, "dying": self.dying}[column] or 0
         return Evidence("cgroups", column, "last", value, self.at, self.at + 1, match=self._match)
 
     @property
     def evidence_of_growth(self) -> Evidence | None:
-        """The count that growth is reckoned from."""
+        """Evidence of the count from which the growth is measured."""
         if self.growth is None:
             return None
         return self._dying_at(self.growth.since, self.growth.first)
 
     def evidence_of_episode(self, episode: Episode) -> tuple[Evidence, Evidence]:
-        """The counts at the begin and at the end of a growth that ended."""
+        """Evidence of the counts at the beginning and at the end of a growth that ended."""
         return self._dying_at(episode.since, episode.first), self._dying_at(episode.until, episode.last)
 
     def _dying_at(self, at: int, dying: int) -> Evidence:
@@ -300,21 +305,21 @@ class CgroupCounts:
 
 
 def cgroup_counts(case: Case) -> list[CgroupCounts]:
-    """The counts of every hierarchy, the one with the most dying first; none where nothing was counted."""
+    """The counts of every hierarchy, the one with the most dying cgroups first; empty if nothing was counted."""
     whole = case.recorded("cgroups", LOOKED_BACK_S + case.focus.seconds).matching("parent", "")
     found = [_of_hierarchy(whole.matching("hierarchy", name), name) for name in sorted(set(whole.texts("hierarchy")))]
     return sorted(found, key=lambda each: (-(each.dying or 0), -(each.kernel or 0)))
 
 
 def memory_counts(case: Case) -> CgroupCounts | None:
-    """The counts of the hierarchy with the memory controller: where v1 has it, v2 counts other cgroups."""
+    """The counts of the hierarchy with the memory controller: if v1 has it, v2 counts other cgroups."""
     found = cgroup_counts(case)
     return next((each for each in found if each.hierarchy == MEMORY_V1), found[0] if found else None)
 
 
 def leaking_parent(case: Case, counts: CgroupCounts) -> tuple[str, int, Evidence] | None:
-    """The innermost cgroup with most of a hierarchy's dying below it, how many, and where that is recorded. Only v2
-    counts them apart; None where no parent stands out."""
+    """The innermost cgroup with most of a hierarchy's dying cgroups below it, their number, and the evidence. Only v2
+    counts them per parent; None if no parent stands out."""
     rows = case.recorded("cgroups", LOOKED_BACK_S + case.focus.seconds).matching("hierarchy", counts.hierarchy)
     found: list[tuple[str, int]] = [
         (parent, dying)
@@ -335,7 +340,7 @@ def _of_hierarchy(rows: Rows, name: str) -> CgroupCounts:
     columns = [rows.numbers(column)[order] for column in ("kernel", "visible", "dying")]
     dying = columns[-1]
     known = np.flatnonzero(~np.isnan(dying))
-    # A count that has all three says most; one of the kernel's alone is better than nothing.
+    # Prefer a count with all three values; the kernel's count alone is better than nothing.
     last = int(known[-1]) if len(known) else len(walls) - 1
     newest = [None if np.isnan(column[last]) else int(column[last]) for column in columns]
     return CgroupCounts(name, int(walls[last]), growth_between(_dying_of(rows), RECORDING), *newest)

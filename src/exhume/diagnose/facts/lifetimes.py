@@ -19,7 +19,7 @@ from exhume.model.tables import RESTART
 
 DIED, OUT_OF_MEMORY = "container-die", "container-oom"
 UNIT_ENDED, UNIT_RESTARTED = "unit-ended", "unit-restarted"
-# Times between rows, from which on a pace is known to be regular.
+# Number of intervals between rows that it takes to know whether a pace is regular.
 _LEAST_SPANS = 2
 # Transient units that systemd numbers, for a login or a command: each is a different thing.
 _TRANSIENT = re.compile(r"^(session-\d+|run-[ru]?[0-9a-f]+|user-runtime-dir@.*|user@.*)\.(scope|service)$")
@@ -36,7 +36,7 @@ class Lifetime:
 
 @dataclass(slots=True)
 class Series:
-    """The cgroups of one place, in the order of their creation."""
+    """The cgroups of one place, in order of creation."""
 
     pattern: str
     maker: str | None
@@ -44,7 +44,7 @@ class Series:
 
     @property
     def interval_s(self) -> float:
-        """Seconds between two births, in the middle."""
+        """Median of the seconds between two creations."""
         return float(np.median(np.diff([life.born for life in self.lives]))) / NANOS
 
     @property
@@ -53,13 +53,13 @@ class Series:
 
     @property
     def longest_pause_s(self) -> float:
-        """From the end of one to the birth of the next, at most."""
+        """The longest time from the end of one to the creation of the next."""
         ends = np.maximum.accumulate([life.ended for life in self.lives])
         return max(0.0, float(np.max([b.born - e for b, e in zip(self.lives[1:], ends[:-1], strict=True)])) / NANOS)
 
     @property
     def at_once(self) -> float:
-        """How many there were at a time, on average over those times when there was any."""
+        """How many existed at a time, on average over the time when there was any."""
         total = sum(life.ended - life.born for life in self.lives)
         covered = 0
         reach = 0
@@ -70,13 +70,14 @@ class Series:
 
     @property
     def irregularity(self) -> float:
-        """Deviation of the times between births from their mean, as a part of it: a crowd has 1 and more."""
+        """Coefficient of variation of the intervals between creations: for independent ones it is 1 or more."""
         steps = np.diff([life.born for life in self.lives]).astype(np.float64)
         return float(steps.std() / steps.mean()) if len(steps) > 1 and steps.mean() > 0 else 0.0
 
 
 def series_of_cgroups(events: Rows) -> list[Series]:
-    """The series in rows of cgroup_events, one for each place: of several hierarchies the one with most rows."""
+    """The series in rows of cgroup_events, one for each place; if several hierarchies have it, the one with the most
+    rows."""
     born: dict[tuple[int, int], tuple[int, str, str | None]] = {}
     found: dict[tuple[int, str], Series] = {}
     rows = events.matching("op", "mkdir", "rmdir").listed("wall", "hierarchy", "op", "id", "path", "comm")
@@ -89,7 +90,8 @@ def series_of_cgroups(events: Rows) -> list[Series]:
             began, name, maker = born.pop((hierarchy, number))
             parent, _, leaf = name.rpartition("/")
             if not _TRANSIENT.match(leaf):
-                # Its own id left out: a pod's containers are one place, another pod's are another.
+                # The pattern leaves out the cgroup's own id: containers of one pod share a place, those of another pod
+                # have another.
                 place = f"{parent}/{path_pattern(leaf)}"
                 series = found.setdefault((hierarchy, place), Series(place, maker))
                 series.lives.append(Lifetime(name, began, wall))
@@ -102,7 +104,7 @@ def series_of_cgroups(events: Rows) -> list[Series]:
 
 
 BRIEF_NS = NANOS
-# A shell starts a subshell that starts the command: the parent is searched this far up.
+# A shell starts a subshell that starts the command, so the parent is searched this far up.
 _GENERATIONS = 4
 
 
@@ -117,12 +119,12 @@ class ShortLived:
     started_by: Mapping[int, int]
 
     def pids_of(self, parent: int) -> list[int]:
-        """A parent and the processes that it started."""
+        """The parent and the processes it started."""
         return [parent, *(pid for pid, starter in self.started_by.items() if starter == parent)]
 
 
 def find_short_lived(case: Case) -> ShortLived:
-    """The short-lived processes of the focus and their parents."""
+    """Find the short-lived processes of the focus and their parents."""
     samples = case.samples
     now = samples.within(case.focus)
     rows = case.now("processes")
@@ -132,13 +134,13 @@ def find_short_lived(case: Case) -> ShortLived:
     last = np.zeros(len(pids), np.int64)
     np.minimum.at(first, members, samples.wall)
     np.maximum.at(last, members, samples.wall)
-    # The wall time at which a process began, or was first seen. Both times are on CLOCK_MONOTONIC; one that was gone
-    # when it was read has no start, and was young.
+    # The wall time at which a process started or was first seen; `time` and `start` are both on CLOCK_MONOTONIC. A
+    # process that was gone when it was read has no start, and was young.
     born = {
         pid: wall if start is None else wall - moment + start
         for wall, moment, pid, start in rows.listed("wall", "time", "pid", "start")
     }
-    # A process that is sampled once may be as old as the node: it has to be known to have begun here.
+    # A process that is sampled once may be as old as the node: it must be known to have started here.
     young = np.array([born.get(pid, 0) >= case.focus.since - NANOS for pid in pids.tolist()], np.bool_)
     brief_pids = young & (last - first < BRIEF_NS) & (pids > 0)
     brief = brief_pids[members] & now
@@ -152,7 +154,7 @@ def find_short_lived(case: Case) -> ShortLived:
 
 
 def _ancestor(pid: int, parent_of: Mapping[int, int], short: set[int]) -> int:
-    """The nearest ancestor that isn't brief itself; 0 where it isn't known."""
+    """The nearest ancestor that isn't short-lived itself; 0 if unknown."""
     for _ in range(_GENERATIONS):
         pid = parent_of.get(pid, 0)
         if pid not in short:
@@ -160,15 +162,15 @@ def _ancestor(pid: int, parent_of: Mapping[int, int], short: set[int]) -> int:
     return pid
 
 
-# The same paths come again and again.
+# The same paths come up again and again.
 path_pattern = lru_cache(maxsize=1 << 16)(text.path_pattern)
 
 
 @dataclass(frozen=True)
 class Restarts:
-    """A thing that ended again and again: its name, how often, and whether each end was a failure of a service (False
-    where that isn't known, or where it may have been a helper's answer). `interval_s` is None for a program that was
-    recorded once; `line` is the newest event about it. `runs` and `succeeded` are counted for units."""
+    """What ended again and again: its name, how often, and whether each end was a failure of a service (False if
+    unknown, or if it may have been the result of a helper). `interval_s` is None for a program that was recorded once;
+    `line` is the newest event about it. `runs` and `succeeded` are set for units only."""
 
     name: str
     times: float
@@ -199,8 +201,8 @@ class Restarts:
 
     @property
     def irregularity(self) -> float:
-        """Deviation of its pace between its rows from the mean, as a part of it; infinite where there are too few. A
-        row has the ends since the last one of its kind."""
+        """Coefficient of variation of the pace between rows; infinite if there are too few rows. A row counts the ends
+        since the previous row of its kind."""
         order = np.argsort(self.rows.wall, kind="stable")
         spans = np.diff(self.rows.wall[order]) / NANOS
         if len(spans) < _LEAST_SPANS or not np.all(spans > 0):
@@ -210,7 +212,7 @@ class Restarts:
 
     @property
     def longest_pause_s(self) -> float:
-        """The longest time between two of its rows."""
+        """The longest time between two rows."""
         return float(np.max(np.diff(np.sort(self.rows.wall)), initial=0)) / NANOS
 
     @property
@@ -220,13 +222,13 @@ class Restarts:
 
 
 def find_restarts(events: Rows, least: float) -> list[Restarts]:
-    """The things that ended at least that many times, in rows of events."""
+    """Find what ended at least that many times, in rows of events."""
     again = events.matching("kind", UNIT_RESTARTED)
     restarted = {name for name, rows in _by(again, "comm") if len(rows) >= least - 1}
     ended = _by(events.matching("kind", UNIT_ENDED), "comm")
     units = [_ended(rows, name, EntityKind.UNIT) for name, rows in ended]
     found = [
-        # A unit that succeeds and is not restarted by systemd is started when it is needed.
+        # A unit that succeeds and that systemd does not restart is started on demand.
         *(unit for unit in units if unit.failed or unit.name in restarted),
         *(_program(rows, name) for name, rows in _by(events.matching("kind", RESTART), "comm")),
         *(
@@ -246,7 +248,7 @@ def _program(rows: Rows, name: str) -> Restarts:
     evidence = quote_column(rows, "value", "sum", match=(("kind", RESTART), ("comm", name)))
     times, (since, until) = rows.total("value") or 0.0, rows.span
     span = (until - 1 - since) / NANOS
-    # The first row counts ends before it: they don't belong to the time between the rows.
+    # The first row counts ends before it, which don't belong to the time between the rows.
     later = times - float(rows.numbers("value")[rows.wall.argmin()])
     pace = span / later if later > 0 and span > 0 else None
     failed = all(severity != "info" for severity in rows.texts("severity").tolist())
@@ -259,7 +261,8 @@ def _ended(rows: Rows, name: str, kind: EntityKind) -> Restarts:
     pace = float(np.median(np.diff(np.sort(rows.wall)))) / NANOS if len(rows) > 1 else None
     codes = rows.numbers("value")
     known = codes[~np.isnan(codes)]
-    # kubelet may have removed a container before its runtime was asked how it ended: most of the ends have to do.
+    # kubelet may have removed a container before its runtime was asked for the exit code, so most of the codes are
+    # enough.
     enough = len(known) == len(codes) if kind is EntityKind.UNIT else 2 * len(known) > len(codes)
     failed = enough and bool(np.all(known != 0))
     evidence = quote_column(rows, "kind", "count", match=(("kind", event), (column, name)))

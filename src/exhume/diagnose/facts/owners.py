@@ -15,14 +15,14 @@ _UNIT = re.compile(r"/(?P<unit>[^/]+\.service)(?=/|$)")
 _SHARED_UNITS = re.compile(r"(?:user@\d+|session-.*|init|containerd|docker|crio|kubelet|dbus.*)\.service")
 SHORT_ID = 12
 _PODMAN = "podman"
-# What a throttled container is given at least, in cores.
+# Lower bound for a new limit of a throttled container, in cores.
 _LEAST_LIMIT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupOwner:
-    """What a cgroup path belongs to: a container (with its name and image where the recording has them), a unit or a
-    pod. Empty (false) where it belongs to none."""
+    """What a cgroup path belongs to: a container (with its name and image if recorded), a unit or a pod. Empty (false)
+    if it belongs to none."""
 
     container: str | None = None
     runtime: str | None = None
@@ -31,7 +31,7 @@ class CgroupOwner:
     image: str | None = None
     unit: str | None = None
     evidence: tuple[Evidence, ...] = ()
-    # Kubernetes' names: namespace/pod, and namespace/pod/container. Container runtimes don't use them.
+    # Kubernetes names: namespace/pod, and namespace/pod/container. Container runtimes don't use them.
     pod_name: str | None = None
     name_in_pod: str | None = None
     workload: Workload | None = None
@@ -57,18 +57,18 @@ class CgroupOwner:
 
     @property
     def workload_label(self) -> str | None:
-        """What keeps its pod alive; None where that is not known, or is the pod itself."""
+        """The controller of its pod; None if it is unknown or the pod itself."""
         known = self.workload is not None and self.workload.kind != WorkloadKind.POD
         return str(self.workload) if known else None
 
     @property
     def in_pod(self) -> str | None:
-        """What the container is called in its pod."""
+        """The container's name in its pod."""
         return self.name_in_pod.rpartition("/")[2] if self.name_in_pod else None
 
     @property
     def entities(self) -> tuple[Entity, ...]:
-        """What a sentence with this owner names."""
+        """The entities that a message about this owner names."""
         found = []
         if self.container is not None:
             name = self.name_in_pod or self.name or self.container[:SHORT_ID]
@@ -89,7 +89,7 @@ class CgroupOwner:
         return self.unit or self.pod_name or self.pod or ""
 
     def without_container(self) -> "CgroupOwner":
-        """The same owner, where the container is one of many that are alike."""
+        """The same owner without its container, for a container that is one of many alike."""
         return replace(self, container=None, name=None, image=None, evidence=())
 
 
@@ -97,7 +97,7 @@ NO_OWNER = CgroupOwner()
 
 
 def is_workload(cgroup: str) -> bool:
-    """Whether a cgroup is that of one container, pod or unit, rather than one that holds several."""
+    """Whether a cgroup belongs to a single container, pod or unit, rather than holding several."""
     return identify(cgroup) is not None or bool(_UNIT.search(cgroup))
 
 
@@ -123,7 +123,7 @@ def owner_of(case: Case, cgroup: str | None) -> CgroupOwner:
 
 
 def _with_pod(case: Case, owner: CgroupOwner) -> CgroupOwner:
-    """The owner with the name of its pod, and with what keeps that alive."""
+    """The owner with the name and the controller of its pod."""
     name = case.pod_names.get(owner.pod or "")
     if name is None and owner.name_in_pod is not None:
         name = owner.name_in_pod.rpartition("/")[0]
@@ -133,9 +133,9 @@ def _with_pod(case: Case, owner: CgroupOwner) -> CgroupOwner:
 
 
 def stop_remedies(remedies: tuple[Remedy, ...], owner: CgroupOwner) -> tuple[Remedy, ...]:
-    """The remedies of the catalogue that fit: those for a container, a unit or a pod only where the owner is one, and
-    aimed at it; all others as they are."""
-    # A path below a pod doesn't distinguish docker from containerd; what Kubernetes starts, it also restarts.
+    """The catalogue's remedies that fit: those for a container, unit or pod only if the owner is one, aimed at it; all
+    others unchanged."""
+    # A path below a pod doesn't tell docker from containerd; and what Kubernetes starts, it also restarts.
     by_docker = owner.runtime == "docker" or (owner.runtime is None and owner.pod is None)
     of_engine = owner.container is not None and (by_docker or owner.runtime == _PODMAN)
     of_pod = owner.pod_name is not None and owner.unit is None
@@ -167,7 +167,7 @@ def stop_remedies(remedies: tuple[Remedy, ...], owner: CgroupOwner) -> tuple[Rem
 
 
 def for_engine(remedy: Remedy, owner: CgroupOwner) -> Remedy:
-    """The remedy for the engine that has the container: Podman's command line is Docker's."""
+    """The remedy for the container's engine: Podman has the same command line as Docker."""
     return replace(remedy, template=remedy.template.replace("docker", _PODMAN)) if owner.runtime == _PODMAN else remedy
 
 
@@ -180,8 +180,8 @@ def _raise_limit(remedy: Remedy, owner: CgroupOwner) -> Remedy:
 
 
 def for_pod(remedy: Remedy, owner: CgroupOwner) -> Remedy:
-    """A remedy of the catalogue with the kubectl command for a pod of that name, and for what keeps it alive. Advice
-    where there is no command for that kind of owner."""
+    """A remedy of the catalogue with the kubectl command for the named pod and its controller. Advice only if there is
+    no command for that kind of controller."""
     assert owner.pod_name is not None
     workload = owner.workload or Workload.parse(owner.pod_name, None)
     commands = {
@@ -200,13 +200,14 @@ def for_pod(remedy: Remedy, owner: CgroupOwner) -> Remedy:
 
 
 def fit_remedies(remedies: tuple[Remedy, ...], owner: CgroupOwner, target: str) -> tuple[Remedy, ...]:
-    """The same, with all others aimed at what the finding is about."""
+    """The fitting remedies for the owner, with all others aimed at `target`."""
     chosen = stop_remedies(remedies, owner)
     return tuple(each if each.target or each.place is Place.CLUSTER else aim((each,), target)[0] for each in chosen)
 
 
 def with_names(case: Case, finding: Finding) -> Finding:
-    """The finding with the names of its culprit's container and pod, and a link for a pod that none names yet."""
+    """Return the finding with the names of its culprit's container and pod, and with a link for a pod that no link
+    names yet."""
     culprit = finding.culprit
     pod, container = culprit.pod or "", culprit.container or ""
     docker = case.container_names.get(container)
@@ -225,14 +226,14 @@ def with_names(case: Case, finding: Finding) -> Finding:
         # After the other links about the culprit, before the root causes.
         at = sum(each.role is not Role.ROOT_CAUSE for each in chain)
         chain = (*chain[:at], link, *chain[at:])
-    # An entity that is known by its name now is listed once.
+    # List an entity once if it is now known by its name.
     ids = {(each.kind, each.id) for each in culprit.entities}
     rest = [each for each in finding.entities if (each.kind, each.id) not in ids]
     return replace(finding, culprit=culprit, chain=chain, entities=(*culprit.entities, *rest))
 
 
 def _quote_name(case: Case, culprit: Culprit) -> tuple[Evidence, ...]:
-    """The row that has the name, where the recording still reaches back to it."""
+    """The row with the name, if the recording still reaches back to it."""
     rows = case.now("processes").matching("pod_name", culprit.pod_name or "")
     at, span = rows.span[1] - 1, case.recording.span()
     if not len(rows) or span is None or not span.contains(at):

@@ -12,14 +12,15 @@ from exhume.diagnose.evidence.quotes import quote_named_share
 from exhume.diagnose.evidence.samples import Names
 from exhume.model.finding import Culprit, Evidence, Role, process_entity
 
-# A queue's number at the end of an interrupt's name, with what leads up to it: eth0-TxRx-3, nvme0q7, virtio1-input.0.
+# The suffix of an interrupt's name that ends in the queue number: eth0-TxRx-3, nvme0q7, virtio1-input.0.
 _KINDS = "tx-?rx|rx-?tx|tx|rx|input|output|queue|comp|q|ch|fp|mgmnt|config|req"
 _QUEUE = re.compile(rf"(?:(?:[-_.:@ ]?(?:{_KINDS}))+[-_.:@]?\d*|[-_.:@]\d+)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceInterrupts:
-    """A device's interrupts in the focus, by core, and the lines that carried them. `part` of all went to `cpu`."""
+    """A device's interrupts in the focus, by core, and the interrupt lines. `part` is the fraction that went to
+    `cpu`."""
 
     device: str
     cpu: int
@@ -32,12 +33,12 @@ class DeviceInterrupts:
 
 
 def device_name(name: str, device: str | None) -> str:
-    """The device of an interrupt: the NIC where it is known, else the name without the queue."""
+    """The device of an interrupt: the NIC if it is known, otherwise the interrupt's name without the queue."""
     return device or _QUEUE.sub("", name) or name
 
 
 def device_interrupts(case: Case) -> list[DeviceInterrupts]:
-    """All devices with interrupts in the focus, the busiest first. The kernel's own (timer, IPI) are left out."""
+    """All devices with interrupts in the focus, the busiest first, without the kernel's own (timer, IPI)."""
     rows = case.now("interrupts")
     counts: dict[str, dict[tuple[str, int], float]] = {}
     for irq, name, cpu, count, device in rows.listed("irq", "name", "cpu", "count", "device"):
@@ -84,14 +85,14 @@ class Sender:
 
 
 def local_sender(case: Case, functions: tuple[str, ...], least_cores: float) -> Sender | None:
-    """The sender of a storm; None where no process here sends enough, or more than before.
+    """Find the sender of a storm; None if no local process sends enough, or more than before.
 
-    A process that is only interrupted by packets is not one: the call to send has to be in its stack."""
+    A process that packets only interrupt is not a sender: its stack must contain the send call."""
     samples = case.samples
     sending = samples.holding(Names.of(functions))
     if not sending.any():
         return None
-    # The name under which sending grew the most: others may send all the time.
+    # Choose the name whose sending grew most: others may send all the time.
     rates = []
     for window in (case.focus, case.baseline):
         mask = sending & samples.within(window)
