@@ -1,4 +1,4 @@
-"""What a node's counters mean: each is compared with where it begins to matter."""
+"""Check a node's counters: each is compared with the level from which on it matters."""
 
 import math
 from collections.abc import Sequence
@@ -15,24 +15,24 @@ from exhume.model.text import size
 from exhume.model.zombies import Census
 from exhume.store.read.events import EventView
 
-# Shares of time, over five minutes, from which on stalls matter. That some thread waits for a core is what a busy node
-# does all the time, the more so the larger it is: that counts only where so many wait for each core (LOAD).
+# Shares of time, over five minutes, from which on stalls matter. On a busy node some thread always waits for a core,
+# all the more on a large one: CPU pressure counts only if that many threads wait for each core (LOAD).
 PRESSURE = {"memory": (0.1, 0.4), "io": (0.5, 0.9), "cpu": (0.6, 0.9)}
 LOAD = (2.0, 4.0)
-# Niced work that has so much of the busy time is what waits.
+# If niced work has this fraction of the busy time, it is what waits.
 MOSTLY_NICED = 0.5
 THROTTLED = (0.25, 0.75)
 LEAST_PERIODS = 1000
 STEAL = (0.05, 0.2)
 OOM_A_DAY = 10.0
 LATELY_NS, DAY_NS = 600 * NANOS, 86_400 * NANOS
-# A few times the number from which on something is worth a look, it is bad.
+# A value this many times above the level worth a look is bad.
 FAR = 4
 MOST_NAMED = 4
 
 
 def check_state(vitals: Vitals, census: Census, zombies: ZombieVerdict) -> list[Check]:
-    """The counters of a node, in the order of the report."""
+    """Check the counters of a node, in the order of the report."""
     return [
         _zombies(census, zombies),
         _cgroups(census),
@@ -53,7 +53,8 @@ def _unseen(name: str, title: str, why: str) -> Check:
 
 
 def _graded(name: str, title: str, number: float, look: float, bad: float, **shown: str) -> Check:
-    """A number that is worth a look or bad from somewhere on; `text`, what to do, is only for those."""
+    """Grade a number by the levels from which on it is worth a look or bad; `text`, what to do, is only shown for
+    those."""
     level = Level.BAD if number >= bad else Level.LOOK if number >= look else Level.WELL
     if level is Level.WELL:
         shown.pop("text", None)
@@ -129,7 +130,7 @@ def _throttled(vitals: Vitals) -> Check:
     check = replace(check, text=check.text or note, number=round(ran[worst], 4))
     if not is_workload(worst):
         return check
-    # A limit of its own slows the workload that has it, and gives the others more room.
+    # A cgroup's own limit slows that workload only, and leaves more room to the others.
     level = min(check.level, Level.LOOK, key=lambda level: level.rank)
     return replace(check, level=level, scope=Scope.WORKLOAD)
 
@@ -148,7 +149,7 @@ def _pressure(vitals: Vitals, resource: str) -> Check:
 
 
 def _cpu_pressure(vitals: Vitals, title: str, value: str, five: float) -> Check:
-    """Waiting for a core matters where several threads for each core do, and not by the choice of their owner."""
+    """Waiting for a core matters only if several threads wait for each core, and not by their owner's choice."""
     load, levels = vitals.load or 0.0, (Level.LOOK, Level.BAD)
     reached = [
         level
@@ -207,7 +208,7 @@ def _failed_units(vitals: Vitals) -> Check:
 
 
 def check_log(events: Sequence[EventView], now: int, unseen: str) -> Check:
-    """Lines in the kernel log about starvation. Old ones are reported, and don't count against the node."""
+    """Check the kernel log for lines about starvation. Old lines are reported but don't count against the node."""
     title = "starvation in the log"
     if unseen:
         return _unseen("kernel-log", title, unseen)

@@ -1,4 +1,4 @@
-"""The report on dying cgroups (zombies): a census of the node now, and what was recorded of it."""
+"""The report on dying cgroups (zombies): a census of the node now, and what was recorded about it."""
 
 import platform
 import time
@@ -33,17 +33,17 @@ from exhume.model.zombies import Census, HierarchyCensus, ParentResidual, PinRep
 from exhume.procfs.host import Host
 
 if TYPE_CHECKING:
-    # Importing pyarrow takes 0.2 s, and a node without a recording needs none of it.
+    # Importing pyarrow takes 0.2 s, and a node without a recording doesn't need it.
     from exhume.store.read.recording import Recording
 
 WELL, GROWING, MANY, UNKNOWN = "well", "growing", "many", "unknown"
-# With the start of the program well under a second.
+# Together with the start of the program, well under a second.
 SAMPLE_S = 0.4
 RESIDUAL_S, PINS_S = 2.5, 5.0
 GROWTH_NS, LONGEST_GROWTH_NS = 3600 * NANOS, 24 * 3600 * NANOS
 CREATORS_LOOKED_UP = 8
 LIVES_LOOKED_UP = 5
-# Two hours, looked at every two seconds.
+# Two hours at one count every two seconds.
 WATCHED_AT_MOST = 3600
 
 Points = dict[str, list[tuple[int, int]]]
@@ -52,7 +52,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Creator:
-    """The process that made one of a leaker's last zombies, as it was recorded."""
+    """The process that created one of a leaker's last zombies, as recorded."""
 
     pid: int
     comm: str | None
@@ -75,7 +75,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judgement of a node's zombies. `level` is well, growing, many or unknown."""
+    """The verdict on a node's zombies. `level` is well, growing, many or unknown."""
 
     level: str
     summary: str
@@ -101,7 +101,7 @@ class ZombieReport:
 
 
 class RecordedBoot:
-    """The recording of this node's current boot, if there is one; else `note` is the reason."""
+    """The recording of this node's current boot if there is one; otherwise `note` is the reason."""
 
     recording: "Recording | None" = None
     note = ""
@@ -131,7 +131,7 @@ class RecordedBoot:
         return Window(max(self.now - nanos, self._booted), self.now + NANOS)
 
     def counts(self) -> Points:
-        """Recorded counts of dying cgroups by hierarchy: of the last hour, or else of the last day."""
+        """Recorded counts of dying cgroups by hierarchy: of the last hour or, failing that, of the last day."""
         if self.recording is None:
             return {}
         for nanos in (GROWTH_NS, LONGEST_GROWTH_NS):
@@ -146,7 +146,8 @@ class RecordedBoot:
         return {}
 
     def kernel_memory(self) -> list[tuple[int, int]]:
-        """Recorded unreclaimable slab and per-CPU areas of the whole kernel (bytes) at wall times, of the last hour."""
+        """Recorded unreclaimable slab and per-CPU memory of the whole kernel (bytes) at wall times, over the last
+        hour."""
         if self.recording is None:
             return []
         columns = ("wall", "slab_unreclaimable", "percpu")
@@ -168,7 +169,7 @@ def zombie_report(host: Host, boot: RecordedBoot) -> ZombieReport:
 
 
 def watched_reports(host: Host, every_s: float, stop: Stop) -> Iterator[ZombieReport]:
-    """A report every few seconds until the stop is set; growth is over the time watched."""
+    """Yield a report every few seconds until the stop is set; growth is over the time watched."""
     points: Points = {}
     while not stop.is_set():
         began = time.monotonic()
@@ -191,7 +192,7 @@ def watched_reports(host: Host, every_s: float, stop: Stop) -> Iterator[ZombieRe
 def explain(
     report: ZombieReport, host: Host, boot: RecordedBoot, *, since: int, socket: Path | None, progress: Progress
 ) -> ZombieReport:
-    """The report with its explanation; the recording is read from the wall time `since` on."""
+    """Return the report with its explanation; the recording is read from the wall time `since` on."""
     residuals = find_residuals(host, lambda share: progress("reading cgroups", share), RESIDUAL_S)
     pins = likely_pins(
         host, residuals.parents, progress=lambda share: progress("looking for pins", share), seconds=PINS_S
@@ -206,8 +207,8 @@ def explain(
 
 
 def _with_memory(census: Census, recorded: Points, memory: Sequence[tuple[int, int]]) -> Census:
-    """The census with the kernel memory that zombies hold as measured: how it changed with their number, as far back
-    as that was recorded."""
+    """The census with the kernel memory that zombies hold, derived from how it changed with their number, as far back
+    as it was recorded."""
 
     def measured(each: HierarchyCensus) -> HierarchyCensus:
         counts = [point for point in recorded.get(each.name, []) if memory and point[0] >= memory[0][0]]
@@ -225,7 +226,7 @@ def _growth(census: Census, recorded: Points, wall: int) -> dict[tuple[str, str]
     for each in census.hierarchies:
         if each.dying is None:
             continue
-        # The recorder counts memory cgroups; on v2, where controllers are not counted apart, all.
+        # The recorder counts memory cgroups; on v2, where controllers are not counted separately, all of them.
         points = recorded.get(each.name, []) if each.controller in ("memory", "all") else []
         growth = growth_between([*points, (wall, each.dying)], RECORDING)
         if growth is None and each.growth_per_hour is not None and each.sampled_s:
@@ -238,7 +239,8 @@ def _growth(census: Census, recorded: Points, wall: int) -> dict[tuple[str, str]
 
 
 def _memory_counts(report: ZombieReport, boot: RecordedBoot) -> list[tuple[int, int]]:
-    """Zombies at wall times, recorded and now; none where a part of the hierarchy is mounted, as events are of all."""
+    """Zombies at wall times, recorded and now; empty if only a part of the hierarchy is mounted, as events cover all of
+    it."""
     memory = report.census.memory
     whole = {str(each.path) for each in hierarchies(boot.host) if each.whole}
     if memory is None or memory.dying is None or memory.path not in whole:
@@ -277,7 +279,7 @@ def _with_leakers(
 
 
 def recorded_names(recording: "Recording", window: Window, wanted: Set[ContainerIdentity]) -> dict[str, ContainerName]:
-    """Names of containers that may be gone by now, by their ids; one whose own name was not recorded goes by its
+    """Names of containers that may be gone by now, by id; a container whose own name was not recorded gets its
     pod's."""
     from exhume.diagnose.evidence.rows import Rows
 
@@ -296,7 +298,7 @@ def recorded_names(recording: "Recording", window: Window, wanted: Set[Container
 
 
 def _gaps(recording: "Recording", window: Window, events: int) -> list[str]:
-    """Why the recorded lives of cgroups may be incomplete."""
+    """Reasons why the recorded lives of cgroups may be incomplete."""
     found = []
     lost = sum(loss.count for loss in recording.losses(window) if loss.kind == "lost-task-records")
     if lost:
@@ -313,8 +315,8 @@ def _gaps(recording: "Recording", window: Window, events: int) -> list[str]:
 
 
 def _creators(recording: "Recording", leakers: list[Leaker]) -> Mapping[str, Creator]:
-    """A process that made one of the last zombies of each leaker, as recorded: the last of which most is known. A
-    short-lived one may exit before its command line is read."""
+    """For each leaker, a recorded process that created one of its last zombies: the latest of those about which most is
+    known. A short-lived process may exit before its command line is read."""
     found = {}
     for leaker in leakers:
         creators = []
@@ -331,7 +333,7 @@ def _creators(recording: "Recording", leakers: list[Leaker]) -> Mapping[str, Cre
 
 
 def last_seen(rows: list[dict[str, Any]], pid: int, until: int) -> dict[str, Any] | None:
-    """The last row of a pid before a moment. One taken while it exits has no name any more, and is left out."""
+    """The last row of a pid before a moment, ignoring rows taken while it exits, which have no name any more."""
     from exhume.collect.perf.tasks import EXITING
 
     known = [row for row in rows if row["pid"] == pid and row["wall"] <= until and row["comm"] != EXITING]
@@ -375,7 +377,7 @@ def judge(census: Census, growth: Mapping[tuple[str, str], Growth], thresholds: 
 
 
 def hours_until(dying: int, growth: Growth, thresholds: Thresholds) -> float | None:
-    """Hours until there are many, at this pace; None when that is not where it goes."""
+    """Hours until there are `many` at this pace; None if the growth does not lead there."""
     if growth.per_hour <= 0 or dying >= thresholds.many:
         return None
     return (thresholds.many - dying) / growth.per_hour

@@ -1,1 +1,1 @@
-"""Services into judgements: what is wrong with each, why, where it is from, and whether anything here needs it."""
+"""Judge services: what is wrong with each, why, where it comes from, and whether anything on this node needs it."""

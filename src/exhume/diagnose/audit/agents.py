@@ -1,4 +1,4 @@
-"""The catalogue of platform agents (agents.toml): how each is recognised, what it is for, what it needs for that."""
+"""The catalogue of platform agents (agents.toml): how to recognise each, its purpose, and what it needs to work."""
 
 import re
 import tomllib
@@ -11,7 +11,7 @@ from typing import Any
 
 from exhume.model.audit import Agent, Answer, Check, CheckKind, Lack, Manager, NodeFacts, Service
 
-# What systemd allows before the path of a command.
+# Prefixes that systemd allows before the path of a command.
 _COMMAND_MARKS = "-@:+!|"
 _TAG = re.compile(r"(@[\w.+-]+:[0-9a-fA-F]+|:[\w][\w.-]*)$")
 _INSTANCE = re.compile(r"@.+(?=\.\w+$)")
@@ -19,7 +19,7 @@ _INSTANCE = re.compile(r"@.+(?=\.\w+$)")
 
 @dataclass(frozen=True, slots=True)
 class AgentNeed:
-    """Something that an agent needs: any check will do. Without a `decisive` one the agent is of no use here."""
+    """A need of an agent: any one of the checks meets it. Without a `decisive` need the agent is useless here."""
 
     what: str
     checks: tuple[Check, ...]
@@ -28,7 +28,7 @@ class AgentNeed:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One agent of the catalogue. `source` is the page that says so."""
+    """One agent of the catalogue. `source` is the page that documents it."""
 
     id: str
     title: str
@@ -51,10 +51,10 @@ def agents() -> dict[str, Entry]:
 
 
 def recognise(service: Service) -> Entry | None:
-    """The agent that a service is; None for one that is not in the table."""
+    """The catalogue entry of a service; None if it is not in the table."""
     for entry in agents().values():
         if service.manager is Manager.SYSTEMD:
-            # A template's instance is meant by its template.
+            # The entry of a template also covers its instances.
             names = {service.id, _INSTANCE.sub("@", service.id)}
             known = any(fnmatchcase(each, pattern) for each in names for pattern in entry.units)
             if known or program_of(service.command) in entry.programs:
@@ -65,12 +65,12 @@ def recognise(service: Service) -> Entry | None:
 
 
 def questions(entry: Entry) -> tuple[Check, ...]:
-    """Everything that has to be looked for to judge this agent."""
+    """All checks needed to judge this agent."""
     return tuple(dict.fromkeys(check for need in entry.needs for check in need.checks))
 
 
 def describe(service: Service, entry: Entry, facts: NodeFacts) -> tuple[Agent, bool]:
-    """The agent as it stands on this node, and whether a decisive need of it is lacking."""
+    """The agent on this node, and whether a decisive need is not met."""
     lacks, decisive = [], False
     for need in entry.needs:
         answers = _answers(service, need, facts)
@@ -82,7 +82,7 @@ def describe(service: Service, entry: Entry, facts: NodeFacts) -> tuple[Agent, b
 
 
 def met(service: Service, entry: Entry, facts: NodeFacts) -> tuple[str, ...]:
-    """How it was seen that each need is met; empty unless all of them are."""
+    """For each need, what shows that it is met; empty unless all needs are met."""
     held = [[each.seen for each in _answers(service, need, facts) if each.held] for need in entry.needs]
     return tuple(seen[0] for seen in held) if all(held) else ()
 
@@ -98,7 +98,7 @@ def program_of(command: str | None) -> str:
 
 
 def _repository(image: str) -> str:
-    """An image's name without its tag, its digest and the registry that goes without saying."""
+    """An image's name without tag, digest and default registry."""
     while (shorter := _TAG.sub("", image)) != image and "/" not in image[len(shorter) :]:
         image = shorter
     return image.removeprefix("docker.io/").removeprefix("library/")
@@ -121,7 +121,7 @@ def _frozen(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def agents_table() -> str:
-    """The table of docs/agents.md."""
+    """Render the table of docs/agents.md."""
     lines = ["| agent | recognised by | needs, to be of use | page |", "|---|---|---|---|"]
     for entry in agents().values():
         known = ", ".join(f"`{name}`" for name in (*entry.units[:3], *entry.images[:1]))

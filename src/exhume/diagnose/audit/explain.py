@@ -1,4 +1,4 @@
-"""Why a service is in the state that it is in, in sentences that name the facts."""
+"""Explain why a service is in its current state, in sentences that name the facts."""
 
 import re
 import signal
@@ -8,7 +8,7 @@ from exhume.diagnose.audit.traits import broken_conditions, has_given_up, is_tri
 from exhume.model.audit import Condition, Exit, Manager, Service, Trait
 from exhume.model.text import count
 
-# What systemd itself ends with when it can't start a program, as systemd.exec(5) lists it.
+# Exit codes of systemd itself when it can't start a program, as listed in systemd.exec(5).
 _SYSTEMD_CODES = {
     200: "its working directory can't be entered",
     201: "its niceness can't be set",
@@ -35,7 +35,7 @@ _SYSTEMD_CODES = {
     242: "a limit of resources can't be set",
     243: "its credentials can't be read",
 }
-# What programs mean by these, where they keep to sysexits.h; systemd's own tools name them so, too.
+# Exit codes of programs that follow sysexits.h; systemd's own tools use the same names.
 _COMMON_CODES = {
     64: "by convention: it was called wrongly",
     65: "by convention: its input is wrong",
@@ -67,7 +67,7 @@ _RESULTS = {
     "exec-condition": "its own check said not to start",
 }
 _MISSES_A_FILE = "misses a file"
-# What a log says when the reason is outside of the program.
+# Log messages that show that the reason lies outside of the program.
 _REASONS = {
     "has no credentials": "nocredential|no credential|unable to locate credentials|invalidclienttoken|expiredtoken",
     "is refused access": r"access ?denied|not authorized|unauthorized|forbidden|\b401\b|\b403\b|invalid api key"
@@ -91,7 +91,7 @@ _COMPILED = tuple((re.compile(pattern, re.IGNORECASE), said) for said, pattern i
 
 
 def explain(service: Service, traits: tuple[Trait, ...], others: Mapping[str, Service]) -> tuple[str, ...]:
-    """The sentences, the main one first. `others` are all services, by their key."""
+    """The sentences, the main one first. `others` are all services, by key."""
     said: list[str] = []
     if Trait.CRASH_LOOP in traits or Trait.FLAPPING in traits:
         said.append(_looping(service))
@@ -116,7 +116,7 @@ def explain(service: Service, traits: tuple[Trait, ...], others: Mapping[str, Se
 
 
 def log_reason(service: Service) -> str:
-    """What its log gives as the reason, by the newest line that says something of the kind."""
+    """The reason given in the service's log, from the newest line that contains one."""
     for line in reversed(service.log):
         for pattern, said in _COMPILED:
             if pattern.search(line):
@@ -125,7 +125,7 @@ def log_reason(service: Service) -> str:
 
 
 def exit_text(last: Exit | None, manager: Manager = Manager.SYSTEMD) -> str:
-    """How it ended: `ended with code 203 (the program can't be executed: is it there?)`."""
+    """How the service ended: `ended with code 203 (the program can't be executed: is it there?)`."""
     if last is None or (last.code is None and last.signal is None):
         return ""
     if last.signal == signal.SIGKILL and manager is Manager.SYSTEMD:
@@ -227,7 +227,7 @@ def _before_the_program(service: Service) -> str:
 
 
 def _and_now(service: Service, others: Mapping[str, Service]) -> str:
-    """Whether something starts it again."""
+    """Whether something will start it again."""
     if service.wants.triggers:
         return f": {', '.join(service.wants.triggers[:_SHOWN])} is not started by it any more"
     triggers = service.wants.triggered_by

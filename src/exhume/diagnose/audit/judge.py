@@ -1,4 +1,4 @@
-"""The judge of an audit: rows of services and facts of the node in, judgements out (where a service comes from, whether
+"""The judge of an audit: takes services and facts of the node, returns judgements (where a service comes from, whether
 anything needs it, what it costs). It touches no files."""
 
 import re
@@ -35,14 +35,14 @@ from exhume.model.text import count
 from exhume.store.read.recording import Recording
 
 _SHOWN = 3
-# That a service did not work for less than this may be a boot that isn't over, or an outage of what it waits for.
+# If a service has not worked for less than this, the boot may not be over, or something it waits for may be down.
 LEAST_FAILED_HOURS = 1.0
 LEAST_FAILED_STARTS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Matter:
-    """Everything that the rules may look at. `decisive` is whether the agent lacks what it can't do without."""
+    """Everything the rules may look at. `decisive`: the agent lacks something that it can't work without."""
 
     service: Service
     others: Mapping[str, Service]
@@ -55,7 +55,7 @@ class Matter:
 
 
 def need_of(matter: Matter) -> Need:
-    """The answer of the first rule that has one."""
+    """The answer of the first rule that applies."""
     service, agent = matter.service, matter.agent
     use = matter.facts.uses.get(service.key, Use())
     lacks = "; and ".join(f"{lack.what} ({lack.seen})" for lack in agent.lacks) if agent is not None else ""
@@ -66,7 +66,7 @@ def need_of(matter: Matter) -> Need:
         return Need(Needed.YES, "protected", f"{agent.title} {agent.purpose}")
     if use.holds:
         return Need(Needed.YES, "holds-others", f"it holds {_some(use.holds)}")
-    # Active units that require it. A target is a wish, not a use.
+    # Active units that require it. A target only states a wish, not a use.
     active = tuple(
         name
         for name in service.wants.required_by
@@ -84,7 +84,7 @@ def need_of(matter: Matter) -> Need:
     seen = met(service, matter.entry, matter.facts) if matter.entry is not None else ()
     if agent is not None and seen:
         return Need(Needed.YES, "agent-set-up", f"{agent.title} was given what it needs: {_some(seen)}")
-    # That it was started a moment ago does not say that it works.
+    # A service that was started a moment ago is not known to work.
     works = not matter.troubled and is_active(service) and (service.age_s is None or service.age_s >= YOUNG_S)
     if works and matter.provenance.origin is Origin.CONFIGURED:
         return Need(Needed.YES, "configured-and-works", "it was set up on this machine since, and it works")
@@ -104,7 +104,7 @@ def need_of(matter: Matter) -> Need:
 
 
 def _never_worked(matter: Matter, lacks: str) -> Need:
-    """It never worked as far as can be seen, nothing hangs on it, and no request for it is known."""
+    """The service never worked as far as can be seen, nothing depends on it, and no request for it is known."""
     service, origin, history = matter.service, matter.provenance.origin, matter.service.history
     if history is not None and history.starts:
         unused = f"none of {count(history.starts, 'start')} in {hours_text(history.hours)} went well"
@@ -114,13 +114,14 @@ def _never_worked(matter: Matter, lacks: str) -> Need:
         unused = "it was not started since boot"
     kind = "unit" if service.manager is Manager.SYSTEMD else "service"
     unused += f", no active {kind} requires it and nothing is connected to it"
-    # A container is created each time by its manager: a young one is no new configuration.
+    # Managers create a new container each time: a young container is no sign of a new configuration.
     if origin is Origin.CONFIGURED and (service.manager is Manager.SYSTEMD or not lacks):
         why = f"{unused}{lacks}; but it was set up on this machine since, and may be relied on"
         return Need(Needed.UNKNOWN, "never-worked-but-configured", why)
     if origin is not Origin.IMAGE and not lacks:
         return Need(Needed.UNKNOWN, "never-worked-of-unknown-origin", f"{unused}; where it is from is not known")
-    # Not how long the journal is: what failed for a minute on a node that is up for a day failed for a minute.
+    # The length of the journal is not the duration: what failed for a minute on a node that is up for a day failed for
+    # a minute.
     failing = 0.0
     if history is not None and history.failures >= LEAST_FAILED_STARTS:
         failing = history.hours if history.failing_s is None else min(history.failing_s / 3600, history.hours)
@@ -139,7 +140,7 @@ def _require(names: tuple[str, ...]) -> str:
     return "requires" if len(names) == 1 else "require"
 
 
-# The newest part of a recording says what it costs now.
+# The newest part of a recording shows what a service costs now.
 WINDOW_NS = 900 * NANOS
 _ID = re.compile(r"[0-9a-f]{64}")
 _COMM = 15
@@ -147,20 +148,20 @@ _COMM = 15
 
 @dataclass(slots=True)
 class Bill:
-    """The costs in the newest minutes of a recording, by owner: the name of a unit, or the id of a container. None of a
-    count means that it was not recorded."""
+    """The costs in the newest minutes of a recording, by owner: the name of a unit, or the id of a container. A count
+    that is None was not recorded."""
 
     seconds: float
     cpu_us: Counter[str] | None = None
     made: Counter[str] | None = None
     leaked: Counter[str] = field(default_factory=Counter)
-    # Starts of a program (by its name) in an owner's cgroups.
+    # Number of starts of a program (by name) in an owner's cgroups.
     lives: Counter[tuple[str, str]] = field(default_factory=Counter)
     ids: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     @classmethod
     def read(cls, recording: Recording) -> "Bill | None":
-        """None for a recording that is empty."""
+        """Read the costs from a recording; None if it is empty."""
         span = recording.span()
         if span is None or span.empty:
             return None
@@ -187,12 +188,12 @@ class Bill:
             if number and name:
                 bill.ids[name].add(number)
             if kind == RESTART and comm and value:
-                # Others may have a program of that name as well: a shell is everywhere.
+                # Other owners may run a program of that name as well, for example a shell.
                 bill.lives.update({(owner, comm): round(value) for owner in _owners(home.get(pid, ""))})
         return bill
 
     def of(self, service: Service) -> Costs:
-        """What one service cost. A container is known by its name too: each new one has another id."""
+        """The costs of one service. A container is also looked up by name, as each new one has another id."""
         owners = {service.id}
         if service.manager is not Manager.SYSTEMD:
             owners |= self.ids.get(service.name, set())
@@ -216,13 +217,13 @@ class Bill:
             one = {name: [events[name][place] for place in places] for name in COLUMNS}
             made = _by_owner(path for op, path in zip(one["op"], one["path"], strict=True) if op == "mkdir")
             lives = (life.path for leaker in find_leakers(one, window.until).leakers for life in leaker.lives)
-            # A cgroup is made in each hierarchy alike, and leaks in one: of each the highest count.
+            # A cgroup is created in every hierarchy and leaks in one: take the highest count of each.
             self.made = made | (self.made or Counter())
             self.leaked |= _by_owner(lives)
 
 
 def costs_of(service: Service, use: Use, bill: Bill | None) -> Costs | None:
-    """The recorded costs with the memory that its cgroup holds now; else what the cgroup alone has."""
+    """The recorded costs with the memory that its cgroup holds now; without a recording, only what the cgroup shows."""
     if bill is not None:
         return replace(bill.of(service), memory_bytes=use.memory_bytes)
     if use.cpu_seconds is None and use.memory_bytes is None:
@@ -231,7 +232,7 @@ def costs_of(service: Service, use: Use, bill: Bill | None) -> Costs | None:
 
 
 def _owners(path: str) -> set[str]:
-    """Everything that a cgroup's path names: units above it, and containers."""
+    """All owners named in a cgroup's path: the units above it, and containers."""
     return {part for part in path.split("/") if "." in part} | set(_ID.findall(path))
 
 
@@ -243,12 +244,12 @@ def _sum(counted: Mapping[str, int], owners: set[str]) -> int:
     return sum(counted.get(owner, 0) for owner in owners)
 
 
-# Presets are applied right after a first boot gave the machine its id: that is still the image's doing.
+# Presets are applied right after a first boot gave the machine its id, so what they enable still comes from the image.
 FIRST_BOOT_NS = NANOS
 
 
 def provenance_of(service: Service, facts: NodeFacts) -> Provenance:
-    """Where it is from. Units by their files and links; containers by when they were made."""
+    """Where a service comes from: units by their files and links, containers by their creation time."""
     if service.manager is not Manager.SYSTEMD:
         return _of_container(service, facts)
     file = facts.files.get(service.fragment or "")
@@ -260,8 +261,8 @@ def provenance_of(service: Service, facts: NodeFacts) -> Provenance:
         return Provenance(Origin.RUNTIME, f"made while the machine runs: {fragment}", **known)
     if boot is None:
         return Provenance(Origin.UNKNOWN, "when this machine first ran is not known", **known)
-    # The files that were written for it on this machine: those in /etc, which no new version of a package brings. A fix
-    # that holds it back does not order it to run.
+    # Files written for it on this machine: those in /etc, which package updates don't bring. A drop-in of a fix that
+    # holds it back doesn't request it.
     own = [path for path in (fragment, *service.drop_ins) if path.startswith("/etc/") and path != service.held_back]
     written = [fact for path in own if (fact := facts.files.get(path)) is not None and fact.package is None]
     since = [fact for fact in written if _is_later(fact, boot)]
@@ -323,7 +324,7 @@ _SWITCHED_ON = frozenset({"enabled", "enabled-runtime"})
 def audit(
     seen: ServiceList, facts: NodeFacts, recording: Recording | None = None, managers: tuple[Manager, ...] | None = None
 ) -> Audit:
-    """Judge every service. `managers` are those that answered; without it those that have services."""
+    """Judge every service. `managers` are those that responded; by default those that have services."""
     others = {service.key: service for service in seen.services}
     bill = Bill.read(recording) if recording is not None else None
     judged = [_judge(service, others, facts, bill) for service in seen.services]
@@ -345,7 +346,7 @@ def _judge(service: Service, others: dict[str, Service], facts: NodeFacts, bill:
     traits = traits_of(service, facts.taken_at)
     entry = recognise(service)
     agent, decisive = describe(service, entry, facts) if entry is not None else (None, False)
-    # Whether it is started without being asked for: enabled by a link, or a container that comes back by itself.
+    # Whether it starts by itself: enabled by a link, or a container that comes back by itself.
     if service.manager is Manager.SYSTEMD:
         switched_on = service.enabled in _SWITCHED_ON
     else:
@@ -359,8 +360,9 @@ def _judge(service: Service, others: dict[str, Service], facts: NodeFacts, bill:
 
 
 def _worst_first(judged: Judged, keeps: int) -> tuple[int, int, int, float, int, str, str]:
-    """The most severe trait; of those what is not needed, what `keeps` others from starting, what is started most
-    often and leaks most. How fast one that is down was started before says nothing any more."""
+    """Sort key: the most severe trait first, then services that are not needed, those that keep others from starting
+    (`keeps`), and those that are started most often and leak most. The start rate of a service that is down now is
+    ignored."""
     worst = min((_RANK[trait] for trait in judged.traits), default=len(_RANK))
     service = judged.service
     pace = pace_per_hour(service) if is_active(service) else 0.0

@@ -1,25 +1,25 @@
-"""What stands out about a service: it crash-loops, flaps, failed, was kept from starting. Judged by how it fared, not
-by how it looks at one moment."""
+"""What stands out about a service: it crash-loops, flaps, failed, or was kept from starting. It is judged by its
+history, not by its state at one moment."""
 
 from exhume.model.audit import Condition, History, Manager, Service, Trait
 
-# Started again so often in an hour, after bad ends, is a loop. Kubernetes waits for up to five minutes between two
-# attempts, Docker for a minute, systemd as long as the unit says: none of them falls below this.
+# This many restarts per hour after failures are a loop. Kubernetes waits up to five minutes between two attempts,
+# Docker a minute, systemd as long as the unit says: none of them is slower than this.
 LOOP_PER_HOUR = 4.0
-# Fewer bad ends than this happen on any day.
+# Fewer failures than this happen on any day.
 LEAST_ENDS = 3
-# In a loop at least every other start ends badly.
+# In a loop at least every other start fails.
 MOSTLY = 0.5
-# A restart by hand after a quiet hour does not make a loop: what ended before that is past.
+# A manual restart after a quiet hour doesn't make a loop: earlier failures are past.
 RECENT_S = 3600.0
-# Without a history: a service that is this young and was started again this often loops.
+# Without a history: a service this young that was restarted this often loops.
 YOUNG_S = 60.0
 YOUNG_RESTARTS = 5
-# What was up for this long did its work, however it ended.
+# A service that was up this long did its work, however it ended.
 WORKED_S = 600.0
-# How long after an end a manager may still be about to start it again: thrice what it waits at most.
+# How long after an end a manager may still restart it: three times its longest back-off.
 _WAITS_S = {Manager.CRI: 900.0, Manager.DOCKER: 180.0, Manager.PODMAN: 180.0}
-# Exit codes of a container that was stopped by hand (Ctrl-C, kill, terminate), unless memory ran out.
+# Exit codes of a container that was stopped by hand (Ctrl-C, kill, terminate), unless it ran out of memory.
 _STOPPED_CODES = frozenset({0, 130, 137, 143})
 _STOPPED_SIGNALS = frozenset({0, 2, 9, 15})
 _ACTIVE = frozenset({"active", "reloading", "activating", "refreshing", "running", "restarting", "deactivating"})
@@ -28,9 +28,10 @@ _ENDED = frozenset({"exited", "dead", "stopped", "container_exited"})
 
 
 def traits_of(service: Service, now: int) -> tuple[Trait, ...]:
-    """Its traits, the worst first; whether the image's default started it is for the provenance to say."""
+    """The service's traits, the worst first; whether it was started by the image's default is left to the
+    provenance."""
     if service.held_back and not is_active(service):
-        # It is held back by a fix, whatever it did before.
+        # A fix holds it back, whatever it did before.
         return (Trait.CONDITION_FAILED,)
     found = []
     if _loops(service, now):
@@ -41,7 +42,7 @@ def traits_of(service: Service, now: int) -> tuple[Trait, ...]:
         found.append(Trait.DEPENDENCY_FAILED)
     elif _flaps(service, now):
         found.append(Trait.FLAPPING)
-    # It is up, and the check that came with it says that it does not work.
+    # It runs, but its own health check reports that it doesn't work.
     unhealthy = service.state == "running" and service.detail == "unhealthy"
     if service.manager is not Manager.SYSTEMD and unhealthy and not found:
         found.append(Trait.UNHEALTHY)
@@ -51,17 +52,17 @@ def traits_of(service: Service, now: int) -> tuple[Trait, ...]:
 
 
 def is_active(service: Service) -> bool:
-    """Whether its manager has it running, or is about to."""
+    """Whether its manager has it running or is about to start it."""
     return service.state in _ACTIVE
 
 
 def is_between_starts(service: Service) -> bool:
-    """Whether it just ended and its manager waits to start it again."""
+    """Whether it just ended and its manager is waiting to restart it."""
     return service.detail.startswith("auto-restart") or service.state == "restarting"
 
 
 def has_failed(service: Service) -> bool:
-    """Whether it ended badly and stays down."""
+    """Whether it failed and stays down."""
     if service.manager is Manager.SYSTEMD:
         return service.state == "failed"
     out_of_memory = "oom" in service.result.lower() or "memory" in service.result.lower()
@@ -69,7 +70,7 @@ def has_failed(service: Service) -> bool:
 
 
 def ended_badly(service: Service) -> bool:
-    """Whether its last end was not requested."""
+    """Whether its last end was a failure, that is, not requested."""
     last = service.last_exit
     if last is None:
         return False
@@ -79,7 +80,7 @@ def ended_badly(service: Service) -> bool:
 
 
 def has_worked(service: Service) -> bool | None:
-    """Whether it did its work at least once, as far back as can be seen; None where that isn't known."""
+    """Whether it ever did its work, as far back as can be seen; None if unknown."""
     if is_active(service) and not is_between_starts(service) and (service.age_s or 0) > YOUNG_S:
         return True
     history = service.history
@@ -97,7 +98,7 @@ def has_worked(service: Service) -> bool | None:
 
 
 def broken_conditions(service: Service) -> tuple[Condition, ...]:
-    """The conditions that kept it from starting: one that did not hold, or all of those of which one would do."""
+    """The conditions that kept it from starting: one that was not met, or all of an either-or group."""
     plain = [each for each in service.conditions if not each.trigger and each.held is False]
     either = [each for each in service.conditions if each.trigger]
     if either and all(each.held is False for each in either):
@@ -127,13 +128,13 @@ def _loops(service: Service, now: int) -> bool:
 
 
 def _flaps(service: Service, now: int) -> bool:
-    """Comes and goes, though not in a loop of failures: it is started again and again after ends that look well, or
-    ends badly now and then."""
+    """Whether it comes and goes without a loop of failures: it is restarted again and again after successful ends, or
+    fails now and then."""
     history = service.history
     if history is None or not history.starts:
         return False
     if is_triggered(service):
-        # A job that fails each time, seen while it runs once more.
+        # A job that fails each time, observed during another run.
         return history.failures >= max(LEAST_ENDS, MOSTLY * history.starts)
     if (service.restarts or 0) >= LEAST_ENDS and (history.restarts_per_hour or 0.0) >= LOOP_PER_HOUR:
         return _is_recent(service, history, now)
@@ -141,8 +142,8 @@ def _flaps(service: Service, now: int) -> bool:
 
 
 def pace_per_hour(service: Service) -> float:
-    """How often it is started again in an hour. Over the last ends where their times are known: a loop that began ten
-    minutes ago is one, whatever the day before was like."""
+    """Restarts per hour, over the last ends if their times are known: a loop that began ten minutes ago is one,
+    whatever the day before was like."""
     history = service.history
     if history is None:
         return 0.0
@@ -155,9 +156,9 @@ def pace_per_hour(service: Service) -> float:
 
 
 def _is_recent(service: Service, history: History, now: int) -> bool:
-    """Whether it still goes on: it failed just now, is being started again or about to be, or is young."""
-    # Whether systemd is at one more start of it: on a node that has no time to spare, what comes before the program
-    # itself may take many times as long as it did before.
+    """Whether the trouble continues: it failed just now, is being restarted or about to be, or is young."""
+    # Whether systemd is starting it again: on a starved node, the steps before the program itself may take many times
+    # longer than usual.
     restarted = service.manager is Manager.SYSTEMD and service.state == "activating" and bool(service.restarts)
     if is_between_starts(service) or restarted or _is_young(service):
         return True
@@ -169,18 +170,18 @@ def _is_recent(service: Service, history: History, now: int) -> bool:
     if last is None:
         return not is_active(service) or service.age_s is None
     if service.restart_policy == "no" and service.restarts and not is_active(service):
-        # Its restart policy was taken away.
+        # Its restart policy was removed.
         return False
     pause = 3600.0 / max(pace_per_hour(service), LOOP_PER_HOUR)
-    # What kubelet starts again is a pod's, whichever runtime has it.
+    # What kubelet restarts belongs to a pod, whichever runtime runs it.
     manager = Manager.CRI if service.pod is not None else service.manager
     waits = YOUNG_S if service.wants.restarted_by else _WAITS_S.get(manager, 0.0)
     return (now - last) / 1e9 <= max(waits, min(RECENT_S, 3 * pause))
 
 
 def has_given_up(service: Service) -> bool:
-    """Whether its manager does not start it again: that is a failure, and no loop any more. A unit that another one has
-    started again and again is down only for the moment."""
+    """Whether its manager will not restart it: that is a failure, no longer a loop. A unit that another unit keeps
+    starting is only down for the moment."""
     if service.state == "failed":
         return not service.wants.restarted_by
     policy, _, most = service.restart_policy.partition(":")
