@@ -1,7 +1,7 @@
-"""The causes, grouped by kernel subsystem: a case in, a finding or a ruled-out cause out.
+"""The causes, grouped by kernel subsystem: each takes a case and returns a finding or the reason why it was ruled out.
 
-A function with `@examines(CAUSE)` in any module of this package is the examiner of that entry of causes.toml; the
-package is searched for them, so that a new cause is registered by its file alone. Causes don't import each other.
+A function with `@examines(CAUSE)` in any module of this package is the examiner of that entry of causes.toml. The
+package is searched for them, so a new cause is registered by its file alone. Causes don't import each other.
 """
 
 import importlib

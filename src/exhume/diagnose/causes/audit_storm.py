@@ -1,4 +1,4 @@
-"""Audit rules match so many system calls that writing their records is what the node does."""
+"""Audit rules match so many system calls that the node mostly writes audit records."""
 
 import re
 
@@ -12,8 +12,8 @@ from exhume.diagnose.evidence.stack_cause import StackCause
 from exhume.model.finding import Evidence, Role, Severity
 
 CAUSE = catalogue()["audit-storm"]
-# kernel/audit.c, audit_log_start and audit_log_lost: records come faster than auditd reads them, so that callers wait
-# or records are lost.
+# kernel/audit.c, audit_log_start and audit_log_lost: records come faster than auditd reads them, so callers wait or
+# records are lost.
 _OVERRUN = re.compile(r"audit: (?:backlog limit exceeded|rate limit exceeded|audit_backlog=\d+ > |audit_lost=\d+)")
 
 

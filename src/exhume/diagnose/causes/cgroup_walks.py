@@ -45,10 +45,10 @@ EXCESS = catalogue()["cgroup-excess"]
 
 
 def _add_walk(builder: EvidenceBuilder, cause: Cause, walk: Load, names: Names, weak: str) -> Culprit:
-    """Add who walks, and in which function."""
+    """Add the process that walks, and the function it does so in."""
     case = builder.case
     culprit = case.culprit(walk, case.samples.nearest(walk.mask, names) or cause.functions[0])
-    # A process that does nothing else gets less than a core when it has to share it.
+    # A process that does nothing else gets less than a core if it has to share it.
     owned = case.hold(walk).owner_part
     clear = walk.peak >= cause.limit("core_share_strong") or owned >= cause.limit("own_part")
     quote, values = quote_share(case, walk, cause.functions), {"who": culprit.process, "function": culprit.function}
@@ -60,8 +60,8 @@ def _add_walk(builder: EvidenceBuilder, cause: Cause, walk: Load, names: Names, 
 def zombie_memcgs(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     counts, samples = memory_counts(case), case.samples
     walk = case.load_of(samples.holding(ZOMBIES.names) & ~samples.holding(ZOMBIES.group("pages")))
-    # Whether most of that time went to walking rather than to pages, and the steps from one cgroup to the next show in
-    # it: in reclaim of pages they take a hundredth.
+    # Whether most of that time went to walking rather than to pages, and steps from one cgroup to the next show in it:
+    # when pages are reclaimed, the steps take a hundredth of the time.
     steps = case.load_of(walk.mask & samples.holding(ZOMBIES.group("steps"))).cores
     walked = walk.cores >= ZOMBIES.limit("walk_part") * case.load(ZOMBIES.names).cores
     hot = walk.peak >= ZOMBIES.limit("core_share") * case.turn and walked
@@ -89,7 +89,7 @@ def _walked(builder: EvidenceBuilder, case: Case, walk: Load, counts: CgroupCoun
     owner = _add_leak(builder, case, counts, leak)
     severity = severity_of(case, walk)
     if severity is Severity.INFO and walk.cores * case.focus.seconds >= ZOMBIES.limit("lost_s"):
-        # However it was shared: this much of a core's time was lost.
+        # However the time was shared out: this much of a core was lost.
         severity = Severity.WARNING
     values = {"who": culprit.process, "function": culprit.function, "leak": leak, **_counted(counts)}
     remedies, ahead = stop_remedies(ZOMBIES.remedies, owner), zombie_forecast(case, counts, walk)
@@ -99,7 +99,7 @@ def _walked(builder: EvidenceBuilder, case: Case, walk: Load, counts: CgroupCoun
 
 
 def _early(builder: EvidenceBuilder, case: Case, counts: CgroupCounts) -> Found | None:
-    """Few yet, but a leak that will have made many of them within a day; None where it isn't one."""
+    """A leak with few zombies yet that will have made many within a day; None if there is none."""
     ahead, growth = zombie_forecast(case, counts), counts.growth
     if ahead is None or growth is None or growth.per_hour < ZOMBIES.limit("growth_per_hour"):
         return None
@@ -109,10 +109,10 @@ def _early(builder: EvidenceBuilder, case: Case, counts: CgroupCounts) -> Found 
 
 
 def _dormant(builder: EvidenceBuilder, case: Case, counts: CgroupCounts, leak: Leak | None) -> Found:
-    """Many zombies, or soon many, and no core that was sampled walking them."""
+    """Many zombies now or soon, but no samples of a core walking them."""
     _add_counts(builder, case, counts)
     many = (counts.dying or 0) >= ZOMBIES.limit("many")
-    # Whether their number grows, and not by the few that come and go with every container.
+    # Whether their number grows beyond the few that come and go with every container.
     if counts.growth is None:
         growing = leak is not None and leak.leaker.zombies >= ZOMBIES.limit("least_gained")
     else:
@@ -125,7 +125,7 @@ def _dormant(builder: EvidenceBuilder, case: Case, counts: CgroupCounts, leak: L
             grown = {"gained": over.gained, "seconds": over.seconds, "rate": over.per_second}
             ago = (case.focus.until - over.until) / NANOS
             builder.add(Role.CULPRIT, "grown", *counts.evidence_of_episode(over), values=grown, ago=ago)
-            # Within the time that is looked at, it is what happened.
+            # A growth that ended within the window is still what happened.
             growing = growing or over.until > case.focus.since
     owner = _add_leak(builder, case, counts, leak)
     share, cpu, at = case.core_share(KERNEL_STATES)
@@ -133,7 +133,7 @@ def _dormant(builder: EvidenceBuilder, case: Case, counts: CgroupCounts, leak: L
         builder.add(Role.MECHANISM, "kernel-unsampled", _quote_system(case, cpu, at), at=at, cpu=cpu, share=share)
         severity = Severity.WARNING
     else:
-        # They exist for certain; what they cost is not known.
+        # The zombies certainly exist; what they cost is unknown.
         builder.support("strong")
         severity = Severity.WARNING if growing and many else Severity.INFO
     culprit = Culprit()
@@ -147,7 +147,7 @@ def _dormant(builder: EvidenceBuilder, case: Case, counts: CgroupCounts, leak: L
 
 
 def zombie_forecast(case: Case, counts: CgroupCounts | None, walk: Load | None = None) -> Forecast | None:
-    """Where the growth of zombies leads; None where they don't grow, or too few counts say how fast."""
+    """Forecast the growth of zombies; None if they don't grow, or if there are too few counts to tell how fast."""
     if counts is None or counts.growth is None or counts.growth.pace is None or counts.dying is None:
         return None
     pace, tracked = counts.growth.pace, counts.kernel or counts.dying
@@ -171,8 +171,8 @@ def zombie_forecast(case: Case, counts: CgroupCounts | None, walk: Load | None =
 
 
 def _held_by_each(case: Case, counts: CgroupCounts) -> Estimate | None:
-    """The kernel memory (bytes) that each zombie more took, as their number grew: unreclaimable slab and per-CPU areas.
-    What they hold differs from kernel to kernel, and with the number of mounts (mm/shrinker.c, alloc_shrinker_info)."""
+    """The kernel memory (bytes) that each additional zombie took, from the growth of their number: unreclaimable slab
+    and per-CPU memory. It depends on the kernel and on the number of mounts (mm/shrinker.c, alloc_shrinker_info)."""
     assert counts.growth is not None
     seconds = (case.focus.until - counts.growth.since) / NANOS
     rows, node = _rows_of(case, counts, seconds), case.recorded("node", seconds)
@@ -182,7 +182,7 @@ def _held_by_each(case: Case, counts: CgroupCounts) -> Estimate | None:
 
 
 def _rows_of(case: Case, counts: CgroupCounts, seconds: float) -> Rows:
-    """The counts of a hierarchy as a whole, of the seconds up to the end of the focus."""
+    """The counts of a whole hierarchy, in this many seconds up to the end of the focus."""
     return case.recorded("cgroups", seconds).matching("parent", "").matching("hierarchy", counts.hierarchy)
 
 
@@ -206,7 +206,7 @@ def _add_counts(builder: EvidenceBuilder, case: Case, counts: CgroupCounts) -> N
 
 
 def _add_leak(builder: EvidenceBuilder, case: Case, counts: CgroupCounts | None, leak: Leak | None) -> CgroupOwner:
-    """Add the leaker, or at least the parent of the zombies; returns its owner."""
+    """Add the leaker, or at least the parent of the zombies; return its owner."""
     if leak is None:
         builder.doubt("no-leaker", 1.0)
         place = None if counts is None or counts.dying is None else leaking_parent(case, counts)
@@ -236,10 +236,10 @@ def cgroup_excess(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if _live(counts) < EXCESS.limit("many"):
         return builder.rule_out("usual", count=_live(counts))
     samples = case.samples
-    # Files of sysfs are kernfs files as well, and don't count.
+    # Files of sysfs are kernfs files as well, but don't count.
     walking = samples.holding(EXCESS.names) & ~samples.holding(EXCESS.group("sysfs"))
     walk = case.load_of(walking)
-    # Whether a process was busy with them: by a core's time, or by its own where it has to share the core.
+    # Whether a process was busy walking: by a core's time, or by its own time if it has to share the core.
     shared = walk.peak >= EXCESS.limit("shared_core") and case.hold(walk).owner_part >= EXCESS.limit("own_part")
     hot = walk.peak >= EXCESS.limit("core_share") * case.turn or shared
     seen = counts.visible is not None
@@ -260,7 +260,7 @@ def cgroup_excess(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         builder.doubt("live-uncounted", "uncounted_factor")
     whole, owner = walk, walk.main_owner
     if owner is not None:
-        # With the rest of the walker's time, where much of it is the walk: it also has to open and parse what it reads.
+        # If the walk is much of the walker's time, add the rest: it also has to open the files and parse what it reads.
         own = (samples.pid == owner.pid) & samples.within(case.focus)
         if samples.time(own & walk.mask) >= EXCESS.limit("walker_part") * samples.time(own):
             whole = case.load_of(walking | (samples.pid == owner.pid))
@@ -270,14 +270,14 @@ def cgroup_excess(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 
 def _live_forecast(case: Case, counts: CgroupCounts, walk: Load | None = None) -> Forecast | None:
-    """Where the growth of live cgroups leads: each holds kernel memory, and a walk over all of them takes its time."""
+    """Forecast the growth of live cgroups: each holds kernel memory, and a walk over all of them takes time."""
     points = _counted_at(case, counts, "visible" if counts.visible is not None else "kernel")
     return grown_forecast(case, "cgroups", points, ("slab_unreclaimable", "percpu"), walk=walk)
 
 
 def _find_agent(case: Case, walking: Mask) -> int | None:
-    """The process that spends most on files of cgroups, over all of its threads and cores; None where none does so
-    with a good part of its time."""
+    """The process that spends most on files of cgroups, over all its threads and cores; None if no process spends a
+    good part of its time on them."""
     samples, now = case.samples, case.samples.within(case.focus) & (case.samples.pid > 0)
     if not (walking & now).any():
         return None
@@ -300,7 +300,7 @@ def _find_agent(case: Case, walking: Mask) -> int | None:
 
 
 def _agent(builder: EvidenceBuilder, case: Case, pid: int, walk: Load, counts: CgroupCounts) -> Found:
-    """The finding on an agent whose threads walk cgroups: all of its time, as it has to parse what it reads."""
+    """The finding on an agent whose threads walk cgroups: it counts all its time, as it has to parse what it reads."""
     samples = case.samples
     whole = case.load_of(samples.pid == pid)
     files = samples.holding(EXCESS.group("paths")) & ~samples.holding(EXCESS.group("elsewhere"))
@@ -321,5 +321,5 @@ def _agent(builder: EvidenceBuilder, case: Case, pid: int, walk: Load, counts: C
 
 
 def _live(counts: CgroupCounts) -> int:
-    """The live ones; all that the kernel has where those were not counted."""
+    """The number of live cgroups; if those were not counted, all that the kernel has."""
     return (counts.visible if counts.visible is not None else counts.kernel) or 0

@@ -1,7 +1,7 @@
 """Processes that hold a core: a real-time thread that keeps all others out, or a program that computes without a pause.
 
-A busy program is no fault by itself. It matters where another process loses: one that had this core before and has less
-now, one that has to share it though other cores idle, or the threads that wait for this core and for no other.
+A busy program is not a fault by itself. It matters if other work loses: a process that had this core before and has
+less now, a process that has to share it although other cores idle, or threads that wait for this core and for no other.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ _ROOM = ("idle", "iowait", "nice")
 
 
 def _add_slowed(builder: EvidenceBuilder, hog: CoreHog, strength: str) -> bool:
-    """Add the process that lost most by the hog; whether there is one."""
+    """Add the process that lost most because of the hog; return whether there is one."""
     lost, left = builder.cause.limit("lost_cores"), builder.cause.limit("left_part")
     loser = slowed_co_runner(builder.case, hog.cpu, hog.pid, least=lost, part=left)
     if loser is not None:
@@ -43,7 +43,8 @@ def _add_slowed(builder: EvidenceBuilder, hog: CoreHog, strength: str) -> bool:
 
 
 def _add_waits(builder: EvidenceBuilder, cpu: int, strength: str, *, apart: bool = False) -> bool:
-    """Add the threads that wait for a core, where that is much more than before (and than elsewhere: `apart`)."""
+    """Add the threads that wait for a core if that is much more than before (and, with `apart`, more than
+    elsewhere)."""
     waits, cause = core_waits(builder.case, cpu), builder.cause
     if waits is None or waits.now < max(cause.limit("waiting"), cause.limit("rise") * waits.before):
         return False
@@ -66,7 +67,7 @@ def rt_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if urgent:
         return _real_time(builder, case, urgent[0], policies[urgent[0].pid], line)
     hogs = [] if recorded else find_core_hogs(case, seconds=seconds)
-    # Only a real-time thread can be so: it computes, which any thread may interrupt, and none does.
+    # Only a real-time thread looks like this: it computes in user mode, where any thread can be preempted, and is not.
     user, whole = REAL_TIME.limit("user_part"), REAL_TIME.limit("whole")
     full = [each for each in hogs if each.user >= user and each.load.peak >= whole]
     suspect = next((each for each in full if line is not None or _long_wait(case, each) is not None), None)
@@ -102,7 +103,7 @@ def _real_time(
 
 
 def _long_wait(case: Case, hog: CoreHog) -> Evidence | None:
-    """The wait of its core's ksoftirqd, where no ordinary program can make that wait so long."""
+    """Evidence that the core's ksoftirqd waited longer than any ordinary program can make it wait."""
     waited = softirq_wait(case, hog.cpu)
     long = waited is not None and float(waited.value) / NANOS >= REAL_TIME.limit("softirq_wait_s")
     return waited if long else None
@@ -113,10 +114,10 @@ def _real_time_severity(case: Case, hog: CoreHog, *, hurts: bool) -> Severity:
         return Severity.CRITICAL
     whole = hog.load.peak >= REAL_TIME.limit("whole")
     if case.baseline.empty:
-        # Without a calm time, one that was there for a part of the time at least began in it.
+        # Without a baseline, a hog that was there for only part of the focus at least started in it.
         began = hog.seconds < REAL_TIME.limit("throughout") * case.focus.seconds
         return Severity.CRITICAL if began and whole else Severity.WARNING
-    # One that was always there, and hurts no other, has a core that was set apart for it.
+    # A hog that was always there and hurts no other work has a core that was set apart for it.
     return Severity.CRITICAL if hog.load.is_new and whole else Severity.INFO
 
 
@@ -133,7 +134,8 @@ def _only_logged(builder: EvidenceBuilder, case: Case, line: Evidence) -> Found:
 
 
 def _policies(case: Case) -> tuple[dict[int, tuple[Evidence, int]], bool]:
-    """The real-time processes up to the end of the focus: the policy and its priority; whether any was recorded."""
+    """The policy and priority of the real-time processes up to the end of the focus, and whether any policy was
+    recorded."""
     rows = case.now("processes")
     found = {}
     for wall, pid, policy, priority in rows.listed("wall", "pid", "policy", "rt_priority"):
@@ -147,14 +149,14 @@ def _policies(case: Case) -> tuple[dict[int, tuple[Evidence, int]], bool]:
 def user_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if not case.has_stacks:
         return _user_by_counters(builder, case)
-    # The program that computes most of a core's time, and those that do so, or for a part of it, on cores that others
-    # use as well. Of two that share a core, the one that came is the one that takes: it comes first.
+    # The program that computes for most of a core's time, and others that do so, or for part of it, on cores that other
+    # work uses as well. If two share a core, the newcomer is the one that takes it, and comes first.
     computing, seconds = ~case.samples.in_kernel & ~case.explained, USER.limit("seconds")
     found = find_core_hogs(case, seconds=seconds, among=computing, share=USER.limit("part"))
     full = sorted((each for each in found if _is_full(case, each.cpu)), key=lambda each: -each.load.risen)
     whole = [each for each in full if each.load.core_s >= seconds][:1]
     shared = [each for each in full if _others(case, each) >= USER.limit("shared")][: int(USER.limit("most"))]
-    # One that has only a part of its core matters where another process loses.
+    # A hog with only a part of its core matters if another process loses.
     judged = [_judged(case, each) for each in whole]
     judged += [each for each in (_judged(case, hog) for hog in shared) if each.finding.severity is not Severity.INFO]
     if not judged:
@@ -163,7 +165,7 @@ def user_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 
 def _others(case: Case, hog: CoreHog) -> float:
-    """How much of the hog's core others had, now or before, in cores' worth: the larger of the two."""
+    """How much of the hog's core other processes had, in cores' worth: now or before, whichever is more."""
     samples = case.samples
     there = (samples.cpu == hog.cpu) & (samples.pid > 0) & (samples.pid != hog.pid)
     windows = [window for window in (case.focus, case.baseline) if not window.empty]
@@ -184,7 +186,8 @@ def _judged(case: Case, hog: CoreHog) -> Found:
     slowed = load.is_new and _add_slowed(builder, hog, "strong")
     rival = competing_co_runner(case, hog.cpu, hog.pid, least=USER.limit("rival_share"))
     idle = _idle_elsewhere(case, hog.cpu)
-    # One that has clearly less than the hog has all it needs: a core is shared evenly among those that need more.
+    # A rival with clearly less than the hog has all it needs: the scheduler shares a core evenly among those that need
+    # more.
     shares = rival is not None and idle is not None and rival.there >= USER.limit("even") * load.cores
     if rival is not None and idle is not None and shares:
         values = {"who": rival.entity, "share": rival.there, "idle_cpu": idle[0].cpu}
@@ -195,14 +198,14 @@ def _judged(case: Case, hog: CoreHog) -> Found:
         builder.doubt("harmless", "harmless_factor")
     severity, key = (Severity.WARNING, "summary") if hurts else (Severity.INFO, "summary-harmless")
     culprit = replace(case.culprit(load), cpu=hog.cpu, pid=hog.pid, comm=hog.comm)
-    # What hurts no other process, and was like that before, comes after everything else.
+    # A hog that hurts no other process and was there before ranks behind everything else.
     weight, target = None if hurts or load.is_new else 0.0, str(hog.pid)
     values = {"who": hog.entity, "cpu": hog.cpu}
     return builder.found(severity, key, culprit=culprit, load=load, weight=weight, target=target, values=values)
 
 
 def _idle_elsewhere(case: Case, cpu: int) -> tuple[Evidence, ...] | None:
-    """The core with most room all the while, where that was half of its time: idle, or with niced programs."""
+    """Evidence of the core with the most room (idle, or used by niced programs), if that was half of its time."""
     rows = case.now("cpu")
     room = rows.sums(_ROOM)
     means = {core: float(room[rows.cpu == core].mean()) for core in np.unique(rows.cpu).tolist() if core != cpu}
@@ -214,7 +217,7 @@ def _idle_elsewhere(case: Case, cpu: int) -> tuple[Evidence, ...] | None:
 
 
 def _user_by_counters(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
-    """A core full of user time, that threads wait for: this much is known without stacks."""
+    """A core full of user time that threads wait for: this much is known without stacks."""
     share, cpu, at = case.core_share(("user", "nice"))
     if cpu is None or share < USER.limit("whole") or not _is_full(case, cpu):
         return builder.rule_out("none-counted")

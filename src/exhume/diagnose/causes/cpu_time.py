@@ -37,7 +37,8 @@ _ROOM = ("idle", "iowait", "nice")
 
 @dataclass(frozen=True, slots=True)
 class Throttled:
-    """A cgroup: the throttled part of its periods (and before), and the seconds in which most periods were."""
+    """A throttled cgroup: the throttled fraction of its periods (now and before), and the seconds in which most of its
+    periods were throttled."""
 
     cgroup: str
     share: float
@@ -47,7 +48,8 @@ class Throttled:
 
     @property
     def is_risen(self) -> bool:
-        """Whether it is more than usual: one that is always throttled runs as its owner chose the quota."""
+        """Whether it is throttled more than usual: one that is always throttled runs as the owner of its quota
+        intended."""
         return self.before is None or self.share >= QUOTA.limit("rise") * self.before
 
     @property
@@ -98,10 +100,11 @@ def cfs_throttling(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         severity = Severity.CRITICAL if stands and worst.is_risen and room else Severity.WARNING
     scope = Scope.WORKLOAD if is_workload(worst.cgroup) else Scope.GROUP
     if scope is Scope.WORKLOAD:
-        # A limit of its own slows the workload that has it, and no other: the node is well.
+        # A cgroup's own limit slows only its own workload: the node is well.
         severity = min(severity, Severity.WARNING, key=lambda each: each.rank)
     if owner.pod is not None and owner.container is None and known is not None:
-        # The limit of a pod is the sum of its containers': the one that had most of it has to be given more.
+        # A pod's limit is the sum of its containers' limits: the container that used most of it is the one that needs
+        # more.
         owner = replace(owner, name_in_pod=owner_of(case, known.cgroup).name_in_pod)
     remedies = _quota_remedies(case, worst.cgroup, owner)
     return builder.found(
@@ -116,7 +119,7 @@ def cfs_throttling(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 
 def _add_others(builder: EvidenceBuilder, case: Case, worst: Throttled, throttled: list[Throttled]) -> None:
-    """Name the other cgroups that are slowed, but for those above or below the worst: they are the same processes."""
+    """Name the other slowed cgroups, except those above or below the worst: they contain the same processes."""
     named = [worst]
     for each in throttled[1:]:
         related = any(_is_above(each.cgroup, other.cgroup) or _is_above(other.cgroup, each.cgroup) for other in named)
@@ -135,10 +138,10 @@ def _is_above(one: str, other: str) -> bool:
 
 
 def _throttled_cgroups(case: Case) -> list[Throttled]:
-    """The throttled cgroups: those that are slowed more than usual first, then those that stood longest."""
+    """The throttled cgroups: those that are slowed more than usual first, then those that stood still longest."""
     rows, usual_time = case.now("throttling"), case.baseline
     if usual_time.empty:
-        # A cgroup that is always throttled has no calm time: what was recorded before or after has to do.
+        # A cgroup that is always throttled has no calm time: compare it with what was recorded before or after.
         span, focus = case.recording.span() or case.focus, case.focus
         earlier, later = (
             Window(min(span.since, focus.since), focus.since),
@@ -159,8 +162,8 @@ def _throttled_cgroups(case: Case) -> list[Throttled]:
 
 
 def _over(rows: Rows, seconds: float) -> float:
-    """The throttled part of all periods of a time. Only ticks with throttling have rows; the others had periods too, as
-    many as these."""
+    """The throttled fraction of all periods in a time. Only ticks with throttling have rows; assume as many periods in
+    the others."""
     if not len(rows):
         return 0.0
     periods = rows.numbers("periods")
@@ -169,7 +172,7 @@ def _over(rows: Rows, seconds: float) -> float:
 
 
 def _member(case: Case, cgroup: str) -> KnownProcess | None:
-    """The process of that cgroup, or below it, that was sampled most."""
+    """The process in that cgroup or below it with the most samples."""
     samples = case.samples
     now = samples.within(case.focus)
     pids = np.unique(samples.pid[now]).tolist()
@@ -198,8 +201,8 @@ def _quota_remedies(case: Case, cgroup: str, owner: CgroupOwner) -> tuple[Remedy
 
 
 def _cpu_cgroups(case: Case) -> tuple[int, str]:
-    """The version of the cgroups that have the cpu controller, and where they are mounted. Recordings of early versions
-    don't say: where v1 has memory, it has the cpu too."""
+    """The version of the cgroups with the cpu controller, and their mount point. Early recordings don't have them: if
+    v1 has memory, it has cpu too."""
     if case.facts.cpu_cgroups is not None:
         return case.facts.cpu_cgroup_version or V2, case.facts.cpu_cgroups
     is_v1 = any(counts.hierarchy == MEMORY_V1 for counts in cgroup_counts(case))
@@ -218,7 +221,7 @@ def cpu_steal(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         return builder.rule_out("share", share=share)
     most = (own.highest("steal") or 0) / 1000
     quotes = [quote_column(own, "steal", how, "permille", cpu) for how in ("mean", "max")]
-    # The kernel counts it as it is: there is little to doubt.
+    # Steal time is counted by the kernel: there is little to doubt.
     builder.add(Role.MECHANISM, "stolen", *quotes, strength="strong", cpu=cpu, share=share, worst=most)
     before = quote_column(case.before("cpu").on(cpu), "steal", "mean", "permille", cpu)
     if before is not None:

@@ -25,8 +25,8 @@ _UNIT = re.compile(r"([^/]+\.service)(?:/|$)")
 _COMMAND_WIDTH, _SHORT_WIDTH = 160, 60
 # A supervisor may start a script that starts a subshell that starts the program.
 _GENERATIONS = 4
-# How a broken program ends: by a signal of the kernel for a fault or of abort(3), or with the codes that a shell has
-# for what it can't execute or find (POSIX, Shell Command Language, 2.8.2).
+# How a broken program ends: by a signal of the kernel for a fault or of abort(3), or with the shell's exit status for a
+# command that was not found or not executable (POSIX, Shell Command Language, 2.8.2).
 _FAULTS = (
     signal.SIGILL,
     signal.SIGTRAP,
@@ -41,14 +41,14 @@ _BROKEN = frozenset({126, 127, *(-each for each in _FAULTS)})
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop as far as it is known: by its cgroups, by its ends, or by both. `pids` are processes of it; `supervisor`
-    is the name of the one process that started all of them, None where none is known to have."""
+    """What is known about a loop: from its cgroups, from its ends, or from both. `pids` are processes of it;
+    `supervisor` is the name of the one process that started all of them, None if no such process is known."""
 
     cgroups: Series | None
     restarts: Restarts | None
     known: KnownProcess | None
     commands: tuple[str, ...]
-    # Of what loops, where it is a container of a pod.
+    # The owner of what loops, if it is a container of a pod.
     owner: CgroupOwner = NO_OWNER
     pids: frozenset[int] = frozenset()
     supervisor: str | None = None
@@ -59,13 +59,13 @@ class Loop:
 
     @property
     def is_managed(self) -> bool:
-        """Whether it is a unit or a container rather than the child of another process."""
+        """Whether a unit or a container loops, rather than the child of another process."""
         restarts = self.restarts
         return self.cgroups is not None or (restarts is not None and (restarts.is_container or restarts.is_unit))
 
     @property
     def is_broken(self) -> bool:
-        """Whether its end is no answer of a program that works: a fault ended it, or it could not be executed."""
+        """Whether its end can't be the result of a working program: a fault ended it, or it could not be executed."""
         return self.exit_code is not None and self.exit_code in _BROKEN
 
     @property
@@ -73,7 +73,7 @@ class Loop:
         """Whether the same thing is known to be started each time: a unit by its name, or one command."""
         unit = self.cgroups is not None and len({life.path for life in self.cgroups.lives}) == 1
         unit = unit or (self.restarts is not None and self.restarts.is_unit)
-        # kubelet makes no other containers in a pod that runs than those that it starts again.
+        # In a running pod, kubelet only creates the containers that it restarts.
         return unit or self.owner.pod is not None or (len(self.commands) > 1 and len(set(self.commands)) == 1)
 
     @property
@@ -84,7 +84,7 @@ class Loop:
 
     @property
     def exit_code(self) -> int | None:
-        """How it last ended: its code, or its signal as a negative number; None where that was not recorded."""
+        """How it last ended: its exit code, or its signal as a negative number; None if that was not recorded."""
         if self.restarts is None:
             return None
         managed = self.restarts.is_container or self.restarts.is_unit
@@ -93,7 +93,7 @@ class Loop:
 
     @property
     def command(self) -> str | None:
-        """The command line of a program that is neither a unit's nor a container's: its name may say little."""
+        """The command line of a program that belongs to neither unit nor container: its name may say little."""
         if self.is_managed or self.known is None or self.known.cmdline is None:
             return None
         return self.known.cmdline[:_SHORT_WIDTH] if self.known.cmdline != self.known.comm else None
@@ -121,7 +121,7 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     seconds = CAUSE.limit("seconds")
     churn = case.recorded("cgroup_events", seconds)
     restarts = find_restarts(case.recorded("events", seconds), CAUSE.limit("least_ends"))
-    # The recorder follows no faster loop: what ends more often under one name is what several scripts call.
+    # The recorder can't follow faster loops: what ends more often under one name is called by several scripts.
     fastest = CAUSE.limit("fastest_s")
     restarts = [each for each in restarts if not each.is_program or (each.interval_s or fastest) >= fastest]
     restarts += _slow_pods(case, {each.name for each in restarts})
@@ -132,8 +132,8 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     loops += [_of_restarts(case, each) for each in apart if each.is_program and not _is_part(case, each, loops)]
     if not loops:
         return builder.rule_out("none")
-    # One that is known to fail or is managed, then the one that costs most. What memory ends has its own cause, which
-    # explains this finding away where it leads: not with the others in it.
+    # Loops that are known to fail or are managed come first, then those that cost most. OOM kills have a cause of their
+    # own: if a loop of OOM kills led this finding, that cause would explain it away, together with the other loops.
     killed = case.around("events", CAUSE.limit("pod_seconds")).matching("kind", OUT_OF_MEMORY)
     starved = set(killed.texts("container_name"))
     ranked = sorted(
@@ -144,16 +144,17 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     _describe(builder, loop, load)
     culprit = _culprit(loop)
     severity, spent = _severity(loop, load), load.cores * case.focus.seconds
-    # What it was to do is not done, which is worth more than its time; unless nothing is known to be amiss.
+    # The work it should have done is not done, which weighs more than its CPU time, unless nothing is known to be
+    # wrong.
     weight = spent if severity is Severity.INFO else max(1.0, spent)
     remedies = fit_remedies(CAUSE.remedies, *_aim_at(case, loop, culprit))
-    # The helpers of a script are no loops next to one that is known to be one.
+    # Next to a loop that is certain, the helpers of a script are not worth naming.
     others = [other for other, _ in ranked[1:] if other.is_managed][: int(CAUSE.limit("most_others"))]
     for other in others:
         builder.add(Role.CULPRIT, "also", *_quotes(other)[:1], values=_values(other))
         remedies += fit_remedies(CAUSE.remedies, *_aim_at(case, other, _culprit(other)))[:1]
     values = {**_values(loop), "others": len(others) or None}
-    # What kubelet starts again, and slower each time, is felt by those who use it.
+    # kubelet restarts a container at growing intervals, so only its own users notice.
     scope = Scope.WORKLOAD if loop.owner.pod is not None else Scope.NODE
     return builder.found(
         severity, "summary", culprit=culprit, load=load, weight=weight, remedies=remedies, scope=scope, values=values
@@ -177,10 +178,10 @@ def _values(loop: Loop) -> dict[str, object]:
 
 
 def _slow_pods(case: Case, known: set[str]) -> list[Restarts]:
-    """Containers of pods that kubelet starts again ever later, up to five minutes after they ended
-    (pkg/kubelet/kubelet.go, MaxContainerBackOff), and that still do it. A focus of seconds is seldom near three ends of
-    each: those of all the requested time count. Each pause is twice as long as the last, so the longest decides how
-    long one may be silent."""
+    """Containers of pods that kubelet still restarts, at intervals that grow up to five minutes
+    (pkg/kubelet/kubelet.go, MaxContainerBackOff). A focus of seconds seldom contains three ends of each, so the ends of
+    the whole requested window count. Each pause is twice as long as the one before, so the longest one decides how long
+    a container may be silent."""
     reach = CAUSE.limit("pod_seconds")
     events, end = case.around("events", reach), case.end_within(reach)
     events = events.where(np.array([pod is not None for pod in events.texts("pod").tolist()], np.bool_))
@@ -193,7 +194,7 @@ def _slow_pods(case: Case, known: set[str]) -> list[Restarts]:
 
 
 def _is_part(case: Case, program: Restarts, loops: list[Loop]) -> bool:
-    """Whether a program is what a container or unit that loops runs."""
+    """Whether a program is what a looping container or unit runs."""
     pids = program.rows.numbers("pid")
     known = [case.processes[int(pid)] for pid in pids[~np.isnan(pids)].tolist() if int(pid) in case.processes]
     managed = [loop.restarts for loop in loops if loop.restarts is not None and not loop.restarts.is_program]
@@ -201,7 +202,7 @@ def _is_part(case: Case, program: Restarts, loops: list[Loop]) -> bool:
 
 
 def _is_steady(series: Series) -> bool:
-    """Whether cgroups of a place follow each other like restarts of one thing, rather than like jobs."""
+    """Whether cgroups of a place follow each other like restarts of one thing rather than like jobs."""
     return (
         len(series.lives) >= CAUSE.limit("least")
         and series.life_s <= CAUSE.limit("life_s")
@@ -213,7 +214,7 @@ def _is_steady(series: Series) -> bool:
 
 
 def _of_cgroups(case: Case, series: Series, restarts: list[Restarts]) -> Loop | None:
-    """What is known of a series of cgroups; None where another program ran in each of them: those are jobs."""
+    """What is known about a series of cgroups; None if a different program ran in each of them, as in jobs."""
     paths = tuple(life.path for life in series.lives)
     inside = [known for known in case.processes.values() if known.cgroup is not None and known.cgroup.startswith(paths)]
     commands: dict[str, str] = {}
@@ -223,7 +224,7 @@ def _of_cgroups(case: Case, series: Series, restarts: list[Restarts]) -> Loop | 
     if len(commands) > 1 and len(set(commands.values())) > len(commands) / 2:
         return None
     names = {known.comm for known in inside}
-    # The unit of these cgroups, or a unit above them; else a program that ran in them, or their container.
+    # The unit of these cgroups or a unit above them; otherwise a program that ran in them, or their container.
     units = [each for each in restarts if each.is_unit and any(each.name in path.split("/") for path in paths)]
     others = [
         each
@@ -241,7 +242,7 @@ def _of_cgroups(case: Case, series: Series, restarts: list[Restarts]) -> Loop | 
 
 def _of_restarts(case: Case, restarts: Restarts) -> Loop:
     own = [known for known in case.processes.values() if _is_of(known, restarts)]
-    # Others may have the same name: what is known to have failed comes first.
+    # Other processes may have the same name: prefer those that are known to have failed.
     failed = {int(pid) for pid in restarts.rows.numbers("pid").tolist() if not isnan(pid)}
     own = [known for known in own if known.pid in failed] or own
     known = next((each for each in reversed(own) if each.cmdline), own[-1] if own else None)
@@ -251,9 +252,9 @@ def _of_restarts(case: Case, restarts: Restarts) -> Loop:
 
 
 def _family(case: Case, name: str, failed: set[int]) -> tuple[str | None, frozenset[int]]:
-    """The name of the nearest process above all of those that failed, and the processes of their name below it. They
-    have one parent, or a wrapper each; several parents of several are several scripts that a third process started.
-    Init adopts what its parent left behind, and starts no loop."""
+    """The name of the nearest process above all of those that failed, and the processes with their name below it. They
+    have one parent, or a wrapper each; if several parents have several failed children each, they are several scripts
+    that a third process started. Init adopts orphans and starts no loop."""
     rows = case.recorded("processes", CAUSE.limit("seconds"))
     comms = dict(rows.listed("pid", "comm"))
     parents = {pid: ppid for pid, ppid in rows.listed("pid", "ppid") if ppid is not None}
@@ -268,7 +269,7 @@ def _family(case: Case, name: str, failed: set[int]) -> tuple[str | None, frozen
 
 
 def _ancestors(pid: int, parents: Mapping[int, int]) -> list[int]:
-    """The processes above one, the nearest first, without init."""
+    """The ancestors of a process, the nearest first, without init."""
     found: list[int] = []
     while len(found) < _GENERATIONS and (pid := parents.get(pid, 0)) > 1 and pid not in found:
         found.append(pid)
@@ -276,7 +277,7 @@ def _ancestors(pid: int, parents: Mapping[int, int]) -> list[int]:
 
 
 def _pod_of(case: Case, restarts: Restarts | None) -> CgroupOwner:
-    """The newest container that ended, with its pod and what keeps that alive; empty where it is in none."""
+    """The owner of the newest container that ended, with its pod and the pod's controller; empty if it is in no pod."""
     if restarts is None or not restarts.is_container:
         return CgroupOwner()
     columns = ("container", "pod", "pod_name", "owner", "image")
@@ -289,9 +290,9 @@ def _pod_of(case: Case, restarts: Restarts | None) -> CgroupOwner:
 
 
 def _is_of(known: KnownProcess, restarts: Restarts) -> bool:
-    """Whether a process is one of what restarted."""
+    """Whether a process belongs to what restarted."""
     if restarts.is_container:
-        # Ids may be recorded short or whole.
+        # Container ids may be recorded short or in full.
         own = known.container
         return own is not None and any(each.startswith(own) or own.startswith(each) for each in restarts.containers)
     if restarts.is_unit:
@@ -331,7 +332,7 @@ def _describe(builder: EvidenceBuilder, loop: Loop, load: Load) -> None:
 
 
 def _quote_pod(loop: Loop) -> Evidence | None:
-    """The event that names the pod; None where its processes do."""
+    """The event that names the pod; None if its processes do."""
     restarts = loop.restarts
     if restarts is None or not restarts.is_container:
         return None
@@ -340,7 +341,7 @@ def _quote_pod(loop: Loop) -> Evidence | None:
 
 
 def _births(series: Series) -> list[Evidence]:
-    """The first and the last of its cgroups."""
+    """Evidence of the first and the last of its cgroups."""
     return [
         Evidence("cgroup_events", "path", how, life.path, life.born, life.born + 1, match=(("path", life.path),))
         for how, life in (("first", series.lives[0]), ("last", series.lives[-1]))
@@ -353,8 +354,8 @@ def _quotes(loop: Loop) -> list[Evidence]:
 
 
 def _load(case: Case, loop: Loop) -> Load:
-    """The CPU time of what is started, as far as it was sampled. Below a supervisor, others of its name are not it: a
-    process of a moment has no row, and counts where it is not known to be older."""
+    """The sampled CPU time of what is started. Older processes of its name below a supervisor are not part of it; a
+    very short-lived process has no row, and counts unless it is known to be older."""
     samples = case.samples
     names = {loop.known.comm if loop.known else None, loop.restarts.name if loop.restarts else None}
     mask = samples.of_comms({name for name in names if name})
@@ -365,20 +366,20 @@ def _load(case: Case, loop: Loop) -> Load:
 
 
 def _severity(loop: Loop, load: Load) -> Severity:
-    """A loop starves no other work by itself: a warning where it is known to be one and is fast or costs something.
+    """The severity of a loop, which starves no other work by itself: a warning if it is certain, and fast or costly.
 
-    A command that fails each time may as well be a script's question ("is it up yet?"), whose answer is no failure of
-    anything: it has to cost something, or it has to be a service. That is what a service manager starts again at a
-    regular pace; whatever starts it, a program that a fault ends each time answers no question."""
+    A command that fails each time may be a script's question ("is it up yet?"), which is not a failure of anything: it
+    must cost something, or be a service, that is, something a service manager restarts at a regular pace. A program
+    that a fault ends each time answers no question, whatever starts it."""
     interval = loop.interval_s
     if interval is not None and interval > CAUSE.limit("slow_s"):
         return Severity.INFO
-    # What is not known to fail may be a timer's job, unless it restarts faster than any timer would.
+    # If it is not known to fail, it may be a timer's job, unless it restarts faster than any timer would.
     hurried = interval is not None and interval <= CAUSE.limit("hurried_s") and loop.is_managed
     hurried = hurried or loop.owner.pod is not None
     known = loop.is_managed and (loop.failed or (loop.is_one_thing and hurried))
     costs = loop.failed and load.cores >= CAUSE.limit("burns_share")
-    # The same command that fails each time, for as long as it was looked at, is not done.
+    # The same command that fails each time, for as long as it was recorded, never completes.
     restarts = loop.restarts
     lasts = loop.failed and loop.is_one_thing and loop.supervisor is not None
     lasts = lasts and restarts is not None and restarts.irregularity <= CAUSE.limit("regular")
@@ -393,7 +394,7 @@ def _culprit(loop: Loop) -> Culprit:
     program = restarts.name if restarts is not None and not (restarts.is_container or restarts.is_unit) else None
     pod = loop.owner.pod
     if pod is not None:
-        # By its id, from which the engine names it.
+        # Name it by its id, from which the engine gets the name.
         container = loop.owner.container
     if known is None:
         return Culprit(comm=program, cgroup=cgroup, container=container, pod=pod)
@@ -404,8 +405,8 @@ def _culprit(loop: Loop) -> Culprit:
 
 
 def _aim_at(case: Case, loop: Loop, culprit: Culprit) -> tuple[CgroupOwner, str]:
-    """What starts it (a unit, a container by Docker's events, else the owner of its cgroup), and what to stop: the
-    unit, the container, else the program by its name."""
+    """The owner that starts it (a unit, a container according to Docker's events, otherwise the owner of its cgroup),
+    and what to stop: the unit, the container, otherwise the program by its name."""
     if loop.owner.pod_name is not None:
         return loop.owner, loop.owner.target
     match, restarts = _UNIT.search(culprit.cgroup or ""), loop.restarts

@@ -1,4 +1,4 @@
-"""Processes start and end by the thousand: the kernel is busy with fork, exec and exit instead of their work."""
+"""Processes start and end by the thousands: the kernel is busy with fork, exec and exit instead of their work."""
 
 import numpy as np
 
@@ -25,14 +25,14 @@ def fork_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if not case.has_stacks:
         return _by_counter(builder, case, rate)
     brief = find_short_lived(case)
-    # Processes that take long to exit have much memory to free: one such exit is no storm.
+    # Processes that take long to exit have much memory to free: a single such exit is not a storm.
     dying = samples.holding(CAUSE.group("ending"))
     pids, members = np.unique(samples.pid[dying], return_inverse=True)
     spent = np.bincount(members, samples.weight[dying], len(pids)) / 1e6
     slow = np.isin(samples.pid, pids[(spent >= CAUSE.limit("long_death_s")) & (pids > 0)])
     births = samples.holding(CAUSE.names) & ~(dying & slow)
-    # Kernel time of short-lived processes is the price of their birth where each does next to nothing; of those that
-    # do more only their faults and mappings are.
+    # If short-lived processes do next to nothing, their kernel time is the price of starting them; if they do more,
+    # only their faults and mappings are.
     settling = brief.mask & samples.in_kernel
     started = case.now("node").total("forks")
     if not started or samples.time(brief.mask) / 1e6 / started > CAUSE.limit("moment_s"):
@@ -43,8 +43,8 @@ def fork_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     forker = _forker(case, brief)
     if _is_usual(case, forker, rate):
         return builder.rule_out("usual", rate=rate)
-    # One core, or one parent's doing, or a good part of the node: spread thin over many cores and programs it is what
-    # a node does.
+    # It must take one core, be the work of one parent, or take a good part of the node: spread thinly over many cores
+    # and programs, it is normal activity.
     least = CAUSE.limit("core_share") * case.turn
     concentrated = load.peak >= least or load.together >= max(least, CAUSE.limit("node_part") * case.cores)
     of_one = (
@@ -56,12 +56,12 @@ def fork_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         return builder.rule_out("spread", together=load.together)
     if load.cores < CAUSE.limit("lasting_share") * case.turn and load.taken_s < CAUSE.limit("seconds"):
         return builder.rule_out("moment", together=load.together)
-    # How much of the time of the short-lived processes and their parents was birth and death. A compiler's short lives
-    # are mostly work; a storm's are not.
+    # The fraction of the time of the short-lived processes and their parents that went to fork, exec and exit. A
+    # compiler's short-lived processes mostly work; a storm's do not.
     lives = brief.with_parents | load.mask
     part = _part(case, load, lives)
     if forker is not None and of_one:
-        # Other programs' short lives next to it don't make its children's useful.
+        # Short-lived processes of other programs don't make this parent's children useful.
         part = max(part, _part(case, load, lives & np.isin(samples.pid, brief.pids_of(forker.pid))))
     if part < CAUSE.limit("own_part"):
         return builder.rule_out("useful", part=part)
@@ -85,11 +85,12 @@ def _found(  # noqa: PLR0917
     builder: EvidenceBuilder, case: Case, load: Load, brief: ShortLived, forker: Owner | None, rate: float | None
 ) -> Found:
     main = forker if forker is not None and forker.part >= CAUSE.limit("forker_part") else None
-    # All that goes with it: what the short-lived processes did as programs, and a parent that does nothing else.
+    # All that belongs to the storm: what the short-lived processes did as programs, and a parent that does nothing
+    # else.
     storm = case.load_of(load.mask | brief.mask | np.isin(case.samples.pid, [main.pid] if main else []))
     severity = severity_of(case, storm)
     if severity is Severity.INFO and forker is not None and _own(case, storm, brief, forker).cores >= CORE_TAKEN:
-        # One parent's doing, though it moves over many cores.
+        # One parent causes it, even if it migrates over many cores.
         severity = Severity.WARNING
     if load.before is not None and not load.is_new:
         builder.doubt("not-new")
@@ -103,8 +104,8 @@ def _found(  # noqa: PLR0917
 
 
 def _is_usual(case: Case, forker: Owner | None, rate: float | None) -> bool:
-    """Whether programs of many parents start about as many processes as before, and not many: a node that is full of
-    work is slower at that, which is no storm."""
+    """Whether programs of many parents start about as many processes as before, and not many: that takes longer on a
+    node that is full of work, but is not a storm."""
     usual = case.before("node").per_second("forks")
     if rate is None or usual is None or (forker is not None and forker.part >= CAUSE.limit("forker_part")):
         return False
@@ -112,13 +113,13 @@ def _is_usual(case: Case, forker: Owner | None, rate: float | None) -> bool:
 
 
 def _part(case: Case, load: Load, lives: Mask) -> float:
-    """The part of a load in the masked time."""
+    """The fraction of the masked time that the load takes."""
     total = case.samples.time(lives)
     return case.samples.time(load.mask & lives) / total if total else 0.0
 
 
 def _own(case: Case, load: Load, brief: ShortLived, forker: Owner) -> Load:
-    """The part of a load that is one parent's and its children's."""
+    """The part of a load that belongs to one parent and its children."""
     return case.load_of(load.mask & np.isin(case.samples.pid, brief.pids_of(forker.pid)))
 
 
@@ -135,7 +136,7 @@ def _add_rate(builder: EvidenceBuilder, case: Case, rate: float | None) -> None:
 
 
 def _forker(case: Case, brief: ShortLived) -> Owner | None:
-    """The parent of most short-lived processes, and its part of them."""
+    """The parent of most short-lived processes, and its fraction of them."""
     if not brief.parents:
         return None
     pid, children = brief.parents[0]
@@ -145,7 +146,7 @@ def _forker(case: Case, brief: ShortLived) -> Owner | None:
 
 
 def _by_counter(builder: EvidenceBuilder, case: Case, rate: float | None) -> Found | RuledOut:
-    """Without stacks: the node's count against the size of the node, and cores that are busy in the kernel."""
+    """Without stacks: compare the node's fork count with its size, and check for cores that are busy in the kernel."""
     if rate is None:
         return builder.rule_out("unrecorded")
     usual = case.before("node").per_second("forks")

@@ -49,8 +49,8 @@ def softirq_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         return builder.rule_out("usual", peak=load.peak, cpu=load.cpu)
     parts = {name: case.part_in(load, SOFTIRQ.group(name)) for name in VECTORS}
     vector = max(parts, key=lambda name: parts[name])
-    # The function nearest to the leaf that at least half of the load goes through, without the dispatchers. Frames
-    # above the softirq belong to the interrupted task.
+    # The function nearest to the leaf that has at least half of the load, without the dispatchers. Frames above the
+    # softirq belong to the interrupted task.
     path, through = case.samples.main_path(load.mask, SOFTIRQ.limit("main_part"))
     entered, plumbing = next((i for i, name in enumerate(path) if name in SOFTIRQ.names), 0), SOFTIRQ.group("plumbing")
     below = [name for name in through if name in path[entered:] and name not in plumbing]
@@ -74,7 +74,7 @@ def softirq_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 
 def _add_softirq_counters(builder: EvidenceBuilder, case: Case, cpu: int | None) -> None:
-    """What the core's own counters say."""
+    """Add what the core's own counters show."""
     counted = quote_column(case.now("cpu").on(cpu), "softirq", "max", "permille", cpu)
     if counted is not None and float(counted.value) >= 1000 * SOFTIRQ.limit("core_share"):
         share = float(counted.value) / 1000
@@ -90,8 +90,8 @@ def _add_softirq_counters(builder: EvidenceBuilder, case: Case, cpu: int | None)
 
 
 def _packet_source(builder: EvidenceBuilder, case: Case, load: Load) -> tuple[Culprit, str, dict[str, object]]:
-    """Where packets come from: a process of this node, by way of a kind of virtual device, or a network device. The
-    culprit, the target of remedies and the values of the summary."""
+    """Where packets come from: a local process (through a kind of virtual device), or a network device. Returns the
+    culprit, the target of remedies and the values for the summary."""
     if case.part_in(load, SOFTIRQ.group("backlog")) >= SOFTIRQ.limit("main_part"):
         parts = {kind: case.part_in(load, SOFTIRQ.group(kind)) for kind in VIRTUAL}
         best = max(parts, key=lambda kind: parts[kind])
@@ -112,7 +112,7 @@ def _packet_source(builder: EvidenceBuilder, case: Case, load: Load) -> tuple[Cu
 
 
 def _softirqs_by_counters(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
-    """Without stacks: the core's own count of softirq time, which is all there is."""
+    """Without stacks, the core's softirq time is the only evidence."""
     share, cpu, at = case.core_share(("softirq",))
     if share < SOFTIRQ.limit("core_share"):
         return builder.rule_out("uncounted", share=share)
@@ -147,7 +147,7 @@ def irq_imbalance(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         return builder.rule_out("local", device=named, cpu=cpu)
     rows = case.now("cpu")
     others = [rows.on(each) for each in np.unique(rows.cpu).tolist() if each != cpu]
-    # The median share of the other cores in interrupts and idle, and the idlest core with its best second.
+    # The median share of the other cores spent in interrupts and idle, and the idlest core with its best second.
     interrupted = float(np.median([each.sums(INTERRUPTED).mean() for each in others])) / 1000 if others else 1.0
     idles = [float(each.numbers("idle").mean()) for each in others]
     idle = float(np.median(idles)) / 1000 if others else 0.0
@@ -177,7 +177,7 @@ def irq_imbalance(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 
 def _add_interrupt_time(builder: EvidenceBuilder, case: Case, cpu: int, load: Load, at: int) -> None:
-    """The core's time in interrupts: in stacks, and by its own count."""
+    """Add the core's time in interrupts: from stacks, and from its own counters."""
     if load.peak >= IRQ.limit("core_share"):
         samples = case.samples
         polling = load.mask & (samples.holding(IRQ.group("poll")) | samples.holding(IRQ.group("hard")))

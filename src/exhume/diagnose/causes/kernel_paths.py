@@ -1,8 +1,8 @@
-"""Cores that the kernel keeps: with a work item, with spinning for a lock, with a walk over live objects, or in a path
-that no cause accounts for; that one is named by function, process and core.
+"""Cores that the kernel keeps: for a work item, for spinning on a lock, for a walk over live objects, or in a path that
+no cause accounts for, which is named by function, process and core.
 
 A program that reads files or serves a network may well spend a core in the kernel without harm: such ordinary paths are
-worth knowing at most, unless another process is known to wait.
+reported as info at most, unless another process is known to wait.
 """
 
 from collections.abc import Mapping
@@ -32,9 +32,9 @@ UNKNOWN = catalogue()["unknown-kernel-path"]
 WALK = catalogue()["kernel-walk"]
 _FILES = "files"
 _SUBJECTS = ("processes", "memory-maps", "open-files", "sockets", "cgroups", "devices", "routes", _FILES)
-# How much more all processes of a name have to spend than the busiest of them, to be named together.
+# Processes with the same name are named together only if they spend this many times as much as the busiest of them.
 _BY_NAME = 1.5
-# Callers that are named with the function of an unknown path.
+# Number of callers that are named with the function of an unknown path.
 _CALLERS = 4
 
 
@@ -42,7 +42,7 @@ _CALLERS = 4
 def workqueue_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     lines, samples = log_lines(case, WORK.log), case.samples
     working = samples.holding(WORK.names)
-    # The work function that took most time, and its load.
+    # The work function that took most of the time, and its load.
     functions = samples.adjacent(working & samples.within(case.focus), WORK.names, called=True)
     function = functions[0][0] if functions else None
     load = case.load_of(working & samples.holding(Names.of([function] if function else [])))
@@ -66,13 +66,13 @@ def workqueue_hog(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 
 def _logged(builder: EvidenceBuilder, case: Case, line: EventView, work: str | None, load: Load) -> Found:
-    """The log reports a hog; the stacks don't show it, or show less than a core."""
+    """A hog that the log reports, but that the stacks don't show or show as less than a core."""
     builder.add(Role.MECHANISM, "log", quote_event(line), strength="line", line=line.text)
     function, culprit = line.comm or work, Culprit()
     if work is not None:
         builder.add(Role.CULPRIT, "workers", quote_share(case, load, (work,)), load=load)
         culprit = case.culprit(load)
-    # The kernel reports hogs of some hundredths of a second; a lockup is half a minute.
+    # The kernel reports hogs of some hundredths of a second; a lockup takes half a minute.
     severity = Severity.CRITICAL if line.severity == "critical" else Severity.INFO
     culprit, target = replace(culprit, function=function), function or "it"
     return builder.found(severity, "summary-logged", culprit=culprit, weight=1.0, target=target, function=function)
@@ -86,7 +86,7 @@ def spinlock_contention(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
     if spinning.together < SPIN.limit("reported") or spinning.cores < SPIN.limit("reported_mean"):
         return builder.rule_out("share", together=spinning.together)
     function = samples.nearest(spinning.mask, SPIN.names) or SPIN.functions[0]
-    # The caller of the functions that take a lock is where the lock is.
+    # The caller of the locking functions shows where the lock is.
     takers = Names.of((*SPIN.functions, *SPIN.groups["wrappers"]))
     sites = samples.adjacent(spinning.mask, takers, called=False)
     top = sites[0][0] if sites else None
@@ -107,7 +107,7 @@ def spinlock_contention(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
     if not spinning.is_new:
         builder.doubt("not-new", "not_new_factor")
     severity = Severity.INFO
-    # Some spinning is part of a large busy node: it has to be much of one core, or of all that is done.
+    # Some spinning is normal on a large busy node: it has to take much of one core, or of all CPU time.
     much = spinning.core_s >= SPIN.limit("seconds") or spinning.part >= SPIN.limit("slowed_part")
     if spinning.is_new and much and spinning.cores >= SPIN.limit("slowed_mean"):
         severity = Severity.CRITICAL if long and hurts_others(case, spinning.cpu, spinning.mask) else Severity.WARNING
@@ -117,8 +117,8 @@ def spinlock_contention(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """What one process, or all of one name (`comm`), walk: the subject, and the masks of the walk and of all of their
-    time."""
+    """What one process, or all processes with one name (`comm`), walk: the subject, and the masks of the walk and of
+    all their time."""
 
     subject: str
     comm: str | None
@@ -139,7 +139,7 @@ def kernel_walk(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if walk.comm is not None:
         culprit = replace(culprit, pid=None, comm=walk.comm)
     if load.peak < WALK.limit("own_part"):
-        # It has no core of its own.
+        # The processes share no single core.
         culprit = replace(culprit, cpu=None)
     part = samples.time(load.mask) / max(samples.time(walk.own & samples.within(case.focus)), 1.0)
     known = present_functions(case, names)
@@ -165,19 +165,19 @@ def kernel_walk(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     else:
         builder.doubt("harmless", 1.0)
     values["count"] = None if count is None else count[0]
-    # A process that comes and goes can't be traced by its number.
+    # A short-lived process can't be traced by its pid.
     targets = {"walk-less": culprit.comm, "see-calls": None if culprit.pid is None else str(culprit.pid)}
     remedies = tuple(aim((each,), target)[0] for each in WALK.remedies if (target := targets[each.id]) is not None)
     return builder.found(severity, "summary", culprit=culprit, load=load, remedies=remedies, values=values)
 
 
 def _find_walk(case: Case) -> _Walk | None:
-    """The process, or the name that short-lived processes share, that spends most on walking one kind of object."""
+    """The process, or the name shared by short-lived processes, that spends most on walking one kind of object."""
     samples = case.samples
     now = samples.within(case.focus) & (samples.pid > 0)
     left = now & ~case.explained
     subjects = {name: samples.holding(WALK.group(name)) & left for name in _SUBJECTS}
-    # Files of sysfs and cgroups take the same path, and so do lists of a process's files and of processes.
+    # Files of sysfs and of cgroups take the same path, and so do a process's open files and the list of processes.
     subjects["cgroups"] &= ~subjects["devices"]
     subjects["processes"] &= ~(subjects["open-files"] | subjects["memory-maps"])
     anything = np.logical_or.reduce(list(subjects.values()))
@@ -192,7 +192,7 @@ def _find_walk(case: Case) -> _Walk | None:
         for key in keys[busy].tolist():
             mine = of == key
             walk = _main_walk(case, mine & now, subjects, paths & ~anything & mine)
-            # One process rather than its name, where it is about the same.
+            # Prefer a single process over its name if both spend about the same.
             if walk is not None and (best is None or walk[0] > _BY_NAME * best[0]):
                 subject = walk[1]
                 walked = (samples.holding(WALK.group(subject)) | samples.holding(WALK.group("paths"))) & mine
@@ -202,8 +202,8 @@ def _find_walk(case: Case) -> _Walk | None:
 
 
 def _main_walk(case: Case, own: Mask, subjects: Mapping[str, Mask], paths: Mask) -> tuple[float, str] | None:
-    """The time (us) that these samples spend on walking what they walk most, and what that is; None where it is not
-    much of their time, or their stacks don't say what is walked."""
+    """What these samples mostly walk, and the time (us) they spend on it; None if that is not much of their time, or if
+    their stacks don't show what is walked."""
     samples = case.samples
     named = {name: samples.time(mask & own) for name, mask in subjects.items()}
     subject = max(named, key=lambda name: named[name])
@@ -220,7 +220,7 @@ def _main_walk(case: Case, own: Mask, subjects: Mapping[str, Mask], paths: Mask)
 
 
 def _number_of(case: Case, subject: str) -> tuple[int, Evidence] | None:
-    """How many there are of what is walked, where that is recorded."""
+    """The number of objects of the walked kind, if recorded."""
     if subject != "cgroups":
         return None
     found = [each for each in cgroup_counts(case) if each.visible is not None]
@@ -235,7 +235,7 @@ def unknown_kernel_path(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
     load, samples = _unexplained(case), case.samples
     if load is None:
         return builder.rule_out("none")
-    # The deepest function that at least half of the load goes through, with the path to it and the load below it.
+    # The deepest function with at least half of the load, the path to it, and the load below it.
     path = samples.main_path(load.mask, 0.5)[1] or [samples.inclusive(load.mask)[0][0]]
     function, earlier = path[-1], samples.within(case.baseline) & samples.in_kernel
     owned = case.load_of((load.mask | earlier) & samples.holding(Names.of([function])))
@@ -260,7 +260,7 @@ def unknown_kernel_path(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
         builder.doubt("harmless", "harmless_factor")
     else:
         held, seconds = case.core_held(KERNEL_STATES, load.cpu), UNKNOWN.limit("held_seconds")
-        # One process alone that holds its core in the kernel; many short visits leave room between them.
+        # A single process that holds its core in the kernel; many short system calls leave room between them.
         alone = bool(find_core_hogs(case, seconds=seconds, among=samples.in_kernel))
         if hurts or (held and alone and load.core_s >= seconds):
             severity = Severity.CRITICAL
@@ -269,16 +269,16 @@ def unknown_kernel_path(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
 
 
 def _unexplained(case: Case) -> Load | None:
-    """The kernel time that no finding accounts for, of one core or of one process: the one that was taken longer. That
-    of a whole node says nothing: on a large one it is always more than a core."""
+    """Kernel time of one core or one process, whichever was taken longer, that no finding accounts for. A sum over the
+    node says nothing: on a large node it always exceeds a core."""
     samples, seconds = case.samples, UNKNOWN.limit("seconds")
     left = samples.in_kernel & ~case.explained
     for cause in case.found:
-        # A finding is about the worst of its kind; less of the same is not unknown either.
+        # A finding is about the worst of its kind; smaller loads of the same kind are not unknown either.
         left &= ~samples.holding(catalogue()[cause].names)
     found = []
     load = case.load_of(left)
-    # Whether it is new is judged before the other cores are left out: it may have come from another core.
+    # Judge whether it is new before leaving out the other cores: it may have migrated from one of them.
     if load.cpu is not None and load.core_s >= seconds and load.is_new:
         found.append(case.load_of(left, cpus=[load.cpu]))
     now = left & samples.within(case.focus) & (samples.pid > 0)

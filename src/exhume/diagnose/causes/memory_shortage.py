@@ -1,4 +1,4 @@
-"""Shortage of memory, in a cgroup or on the node: reclaim on the caller's time, and repeated OOM kills."""
+"""Memory shortage in a cgroup or on the node: direct reclaim in the allocating task, and repeated OOM kills."""
 
 import re
 from collections import Counter
@@ -28,7 +28,7 @@ def _cgroup(path: str | None) -> Entity | None:
 @examines(RECLAIM)
 def memory_reclaim(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     load, node = case.load(RECLAIM.names), case.now("node")
-    # The share of the time in which tasks stalled for memory (PSI), and pages scanned by direct reclaim, a second.
+    # The share of time in which tasks stalled for memory (PSI), and the pages scanned by direct reclaim per second.
     stalled, scanned = (node.per_second("psi_memory_some") or 0.0) / 1e6, node.per_second("pgscan_direct") or 0.0
     before = case.before("node").per_second("pgscan_direct") or 0.0
     risen = scanned >= max(RECLAIM.limit("scanned_per_second"), RECLAIM.limit("rise") * before)
@@ -36,7 +36,7 @@ def memory_reclaim(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     hot = load.peak >= RECLAIM.limit("core_share") or load.cores >= RECLAIM.limit("node_share") * case.cores
     if not hot and (case.has_stacks or not (short or risen)):
         return builder.rule_out("share", peak=load.peak, stalled=stalled)
-    # Which shortage takes most of the time: of a cgroup at its limit, or of the node (in direct reclaim, or in kswapd).
+    # The shortage that takes most of the time: a cgroup at its limit, or the node (in direct reclaim, or in kswapd).
     loads = {kind: case.load(RECLAIM.group(kind)) for kind in (LIMIT, NODE, BACKGROUND)}
     kind = max(loads, key=lambda each: loads[each].cores) if any(each.cores for each in loads.values()) else NODE
     culprit = _add_reclaim(builder, case, load, loads[kind], RECLAIM.groups[kind]) if hot else Culprit()
@@ -57,7 +57,7 @@ def memory_reclaim(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         available is not None and available < RECLAIM.limit("available"),
     )
     if kind == BACKGROUND and not much and not scarce and not hurts_others(case, whole.cpu, whole.mask):
-        # kswapd keeps ahead of a busy page cache: that is its work, and no task waits for it.
+        # kswapd making room for a busy page cache is doing its job, and no task waits for it.
         most = Severity.WARNING if whole.peak >= RECLAIM.limit("whole_core") else Severity.INFO
         severity = min(severity, most, key=lambda each: each.rank)
     elif severity is Severity.INFO and much:
@@ -72,7 +72,7 @@ def _add_reclaim(
 ) -> Culprit:
     own = of_kind if of_kind.samples else load
     culprit = case.culprit(own, case.samples.nearest(own.mask, RECLAIM.names) or RECLAIM.functions[0])
-    # A process that does nothing else gets less than a core when it has to share it.
+    # A process that does nothing else gets less than a core if it has to share it.
     owned = case.hold(load).owner_part
     strong = load.peak >= RECLAIM.limit("core_share_strong") or owned >= RECLAIM.limit("own_part")
     quote = quote_share(case, own, functions if of_kind.samples else RECLAIM.functions)
@@ -82,8 +82,8 @@ def _add_reclaim(
 
 
 def _with_page_ins(case: Case, load: Load) -> Load:
-    """The load with the rest of its owner's kernel time, where much of that is reclaim and tasks stall: pages that are
-    freed have to be read in again, which is the same trouble."""
+    """If reclaim is much of the owner's kernel time and tasks stall, the load with the rest of that kernel time:
+    reclaimed pages have to be read in again, which is part of the same trouble."""
     owner, samples = load.main_owner, case.samples
     if owner is None:
         return load
@@ -95,7 +95,7 @@ def _with_page_ins(case: Case, load: Load) -> Load:
 
 
 def _add_shortage(builder: EvidenceBuilder, case: Case, kind: str, limit: Load, culprit: Culprit) -> float | None:
-    """Add what is short; returns the part of the node's memory that was available."""
+    """Add what is short; return the fraction of the node's memory that was available."""
     node = case.now("node")
     available, total = quote_column(node, "mem_available", "min", "KiB"), quote_column(node, "mem_total", "max", "KiB")
     share = None
@@ -112,12 +112,12 @@ def _add_shortage(builder: EvidenceBuilder, case: Case, kind: str, limit: Load, 
     return share
 
 
-# mm/oom_kill.c, dump_oom_summary (since 5.0): a cgroup's limit is named before the victim's cgroup.
+# mm/oom_kill.c, dump_oom_summary (since 5.0): the cgroup whose limit was hit is named before the victim's cgroup.
 _SUMMARY = re.compile(
     r"oom-kill:constraint=(?P<constraint>\w+),.*?(?:oom_memcg=(?P<limit>[^,]+),)?"
     r"task_memcg=(?P<cgroup>[^,]+),task=(?P<comm>.*),pid=(?P<pid>\d+)"
 )
-# mm/memcontrol.c, mem_cgroup_print_oom_info before 5.0: only a cgroup's limit is logged.
+# mm/memcontrol.c, mem_cgroup_print_oom_info before 5.0: only the limit of a cgroup is logged.
 _LIMIT_LINE = re.compile(r"Task in (?P<cgroup>/.*) killed as a result of limit of (?P<limit>/.*)")
 _WHOLE_NODE, _ONE_CGROUP = "CONSTRAINT_NONE", "CONSTRAINT_MEMCG"
 _KILL = "oom-kill"
@@ -125,8 +125,8 @@ _KILL = "oom-kill"
 
 @dataclass(frozen=True, slots=True)
 class Kills:
-    """All kills of a window: those in the log, the name that was killed most often, the cgroup whose limit was hit
-    most, how many, and in how many bouts: one may take all processes of a cgroup."""
+    """All OOM kills of a window: those in the log, the name killed most often, the cgroup whose limit was hit most, how
+    many, and in how many bouts: one bout may take all processes of a cgroup."""
 
     logged: list[EventView]
     victim: str | None
@@ -139,19 +139,19 @@ class Kills:
 
 @examines(OOM)
 def oom_thrash(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
-    # A node that is short of everything writes its log late.
+    # A starved node writes its log late.
     now = _find_kills(case, Window(case.focus.since - NANOS, case.focus.until + NANOS))
     lately_s, repeated = OOM.limit("lately_s"), OOM.limit("repeated")
     lately = _find_kills(case, Window(case.focus.until - round(lately_s * NANOS), case.focus.until + NANOS))
     if not now.number:
         return builder.rule_out("none")
     samples = case.samples
-    # The time of the victims: in the kernel it goes to faults, reclaim and their exit.
+    # The kernel time of the victims: it goes to faults, reclaim and their exit.
     victims = samples.of_comms({kill.comm for kill in now.logged if kill.comm}) & samples.in_kernel
     load = case.load_of(victims | samples.holding(OOM.names))
-    # The one that is killed now; others may have been killed more often before.
+    # The victim that is killed now; others may have been killed more often before.
     comm = now.victim or lately.victim
-    # Processes that died together count once.
+    # Processes that were killed together count once.
     times = len({kill.wall // NANOS for kill in lately.logged if kill.comm is not None and kill.comm == comm})
     cgroup = now.cgroup or lately.cgroup
     counts: dict[str, object] = {"now": now.number, "seconds": case.focus.seconds}
@@ -184,7 +184,7 @@ def oom_thrash(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 
 def _find_kills(case: Case, window: Window) -> Kills:
-    """The kills of a window (it may reach back before the focus), from the log and from the node's count."""
+    """Find the kills of a window (which may begin before the focus) from the log and from the node's counter."""
     logged: list[EventView] = []
     limits: Counter[str] = Counter()
     constraints: Counter[str] = Counter()
@@ -193,7 +193,7 @@ def _find_kills(case: Case, window: Window) -> Kills:
         if event.kind == _KILL:
             logged.append(event)
             if not evidence or evidence[0].since != event.wall:
-                # Of several at one moment the first is quoted, as that is what the quote finds again.
+                # If several have the same time, quote the first, as that is the one a lookup of the quote finds.
                 evidence = [quote_event(event)]
         elif summary := _SUMMARY.search(event.text):
             constraints[summary["constraint"]] += 1
@@ -209,7 +209,7 @@ def _find_kills(case: Case, window: Window) -> Kills:
     victim, cgroup, constraint = (
         each.most_common(1)[0][0] if each else None for each in (victims, limits, constraints)
     )
-    # The log is rate-limited, the count is not; without one source the other has to do.
+    # The log is rate-limited, the counter is not; if one source is missing, use the other.
     number = max(len(logged), int(counted.value) if counted is not None else 0)
     bouts = max(len({kill.wall // NANOS for kill in logged}), int((rows.numbers("oom_kill") > 0).sum()))
     return Kills(logged, victim, cgroup, constraint, number, bouts, tuple(evidence))

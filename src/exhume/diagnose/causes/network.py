@@ -1,5 +1,5 @@
-"""The network stack: connection tracking under pressure, long or churning rules, IPVS estimation, and network
-namespaces that come and go by the dozen a second."""
+"""The network stack: connection tracking under pressure, long or churning rule sets, IPVS estimation, and network
+namespaces that are created and removed by the dozens per second."""
 
 import re
 from collections import Counter
@@ -30,7 +30,8 @@ NAMESPACES = catalogue()["netns-cleanup"]
 
 
 def _strength(case: Case, cause: Cause, share: float) -> float:
-    """The weight of a signature, by its share of a core, or of what is left of one where threads queue for it."""
+    """The weight of a signature by its share of a core, or of the part of a core that it can get while threads queue
+    for it."""
     whole = case.turn * cause.limit("whole_core")
     return min(cause.limit("most_strength"), share / whole * cause.limit("share_strength"))
 
@@ -79,7 +80,7 @@ def conntrack_pressure(builder: EvidenceBuilder, case: Case) -> Found | RuledOut
 
 
 def _add_fill(builder: EvidenceBuilder, case: Case) -> float:
-    """The highest fill of the table, as a part of its size."""
+    """The highest fill level of the table, as a fraction of its size."""
     rows = case.recorded("node", case.focus.seconds + CONNTRACK.limit("lookback_s"))
     limit, node = quote_column(rows, "conntrack_max", "last"), case.now("node")
     counts = node.numbers("conntrack")
@@ -95,7 +96,7 @@ def _add_fill(builder: EvidenceBuilder, case: Case) -> float:
 
 
 def _add_tracking(builder: EvidenceBuilder, case: Case) -> HotPath | None:
-    """The time in tracking. A table under pressure shows in functions that a healthy one hardly needs."""
+    """The time in connection tracking. Pressure on the table shows in functions that a healthy table hardly needs."""
     share = CONNTRACK.limit("pressure_share") * case.turn
     pressed = hot_path(case, CONNTRACK.groups["pressure"], share=share)
     path = hot_path(case, CONNTRACK.functions, share=share)
@@ -112,7 +113,8 @@ def _add_tracking(builder: EvidenceBuilder, case: Case) -> HotPath | None:
 
 
 def _tracking_culprit(builder: EvidenceBuilder, case: Case, path: HotPath) -> Culprit:
-    """The process that lists the table or opens the connections; one that packets only interrupt has no part in it."""
+    """The process that lists the table or opens the connections; a process that packets merely interrupt has no part in
+    it."""
     listing = hot_path(case, CONNTRACK.groups["listing"])
     if listing is not None and listing.load.cores >= CONNTRACK.limit("listing_part") * path.load.cores:
         return _add_actor(builder, "lister", listing, "lister")
@@ -165,12 +167,12 @@ def ipvs_estimation(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if path is None or path.load.peak < IPVS.limit("core_share"):
         return builder.rule_out("share", peak=0.0 if path is None else path.load.peak)
     load = path.load
-    # Only IPVS has these functions: the confidence depends on their part of the trouble.
+    # Only IPVS has these functions, so the confidence depends on how large their load is.
     path.describe(builder, min(IPVS.limit("most"), IPVS.limit("least") + IPVS.limit("by_share") * load.peak))
     builder.add(Role.ROOT_CAUSE, "visits", path.evidence, at=load.at, cores=case.cores)
     severity = severity_of(case, load)
     if severity is Severity.INFO and load.peak >= IPVS.limit("long_share"):
-        # It is idle between its turns, so its mean is low; but for so long nothing else ran on that core.
+        # It is idle between its turns, so its mean is low; but during a turn nothing else ran on that core.
         severity = Severity.WARNING
     return builder.found(severity, "summary", culprit=path.culprit, load=load, function=path.function)
 
@@ -179,21 +181,21 @@ def ipvs_estimation(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 def netns_cleanup(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     path, cleaner = hot_path(case, NAMESPACES.functions), hot_path(case, NAMESPACES.groups["cleaner"])
     family = _made_by_children(case)
-    # Processes that are started for nothing but a namespace are a part of its price.
+    # Processes that are started only to create a namespace are part of its cost.
     load = None if path is None else path.load if family is None else case.load_of(path.load.mask | family.mask)
     grown, together = _add_count(builder, case), 0.0 if load is None else load.together
     cleaning = cleaner is not None and cleaner.load.together >= case.turn * NAMESPACES.limit("cleaner_share")
     hot = cleaning or together >= case.turn * NAMESPACES.limit("core_share")
     if path is None or load is None or not hot or not path.load.is_new:
         if not case.has_stacks and grown >= NAMESPACES.limit("backlog"):
-            # Without stacks a growing count is all there is: worth knowing, no more.
+            # Without stacks, a growing count is the only evidence: worth reporting as info.
             return builder.found(Severity.INFO, "grown", grown=grown)
         return builder.rule_out("share", together=together)
     most, whole = NAMESPACES.limit("most_strength"), case.turn * NAMESPACES.limit("whole_core")
     path.describe(builder, min(most, most * together / whole))
     if cleaner is not None:
         busy = cleaner.load.peak >= NAMESPACES.limit("cleaner_share")
-        # Without the job that the worker's name shows.
+        # The name of the worker thread without its current work item.
         worker = None if cleaner.process is None else process_entity(re.split("[-+]", cleaner.process.name)[0])
         strength = "cleaner_busy" if busy else "cleaner_seen"
         builder.add(Role.MECHANISM, "cleaner", cleaner.evidence, strength=strength, at=cleaner.load.at, worker=worker)
@@ -210,7 +212,7 @@ def netns_cleanup(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     remedies = fit_remedies(NAMESPACES.remedies, owner, target)
     values = {"who": who, "function": path.function, "peak": path.load.peak, "cpu": path.load.cpu}
     severity = max(severity_on_core(case, path.load), severity_of(case, load), key=lambda each: each.rank)
-    # Each has tables of its own for every protocol, and per-CPU counters (net/core/net_namespace.c, setup_net).
+    # Each namespace has its own tables for every protocol, and per-CPU counters (net/core/net_namespace.c, setup_net).
     ahead = memory_forecast(case, "namespaces", "net_namespaces", ("slab_unreclaimable", "percpu"))
     return builder.found(
         severity, "summary", culprit=culprit, load=load, remedies=remedies, forecast=ahead, values=values
@@ -219,8 +221,8 @@ def netns_cleanup(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 @dataclass(frozen=True, slots=True)
 class _Children:
-    """Processes of a moment that one parent starts to make a namespace each: all their time with that of the parent,
-    how many of them were sampled while they made one, and the part of their time that this takes."""
+    """Short-lived processes that one parent starts, each to create a namespace: all their time with that of the parent,
+    how many of them were sampled while creating one, and the fraction of their time that this takes."""
 
     load: Load
     makers: int
@@ -232,7 +234,8 @@ class _Children:
 
 
 def _made_by_children(case: Case) -> _Children | None:
-    """Those that make most namespaces; None where a few lasting processes do, or where they do much else."""
+    """The children that create most namespaces; None if a few long-lived processes do, or if the children do much
+    else."""
     if not case.has_stacks:
         return None
     samples, brief = case.samples, find_short_lived(case)
@@ -249,7 +252,7 @@ def _made_by_children(case: Case) -> _Children | None:
 
 
 def _add_count(builder: EvidenceBuilder, case: Case) -> float:
-    """How many namespaces more there are than some time ago; many, or a growing number, support the cause."""
+    """The increase in namespaces compared with some time ago; many of them, or a growing number, support the cause."""
     rows = case.recorded("node", NAMESPACES.limit("lookback_s"))
     quote, least = quote_column(rows, "net_namespaces", "max", "namespaces"), rows.lowest("net_namespaces")
     if quote is None or least is None:

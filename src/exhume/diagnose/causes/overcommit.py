@@ -1,8 +1,8 @@
 """More runnable work than cores: on the whole node, on a core that threads are bound to, or in a cpuset that is too
 small for its work while other cores idle.
 
-A full node is no fault by itself. It matters where threads that don't give way to others wait for long: work that was
-niced, or whose cgroup has the least shares, waits by its owner's choice.
+A full node is not a fault by itself. It matters if threads that don't give way to others wait for long: work that was
+niced, or whose cgroup has the lowest possible shares, waits by its owner's choice.
 """
 
 from dataclasses import dataclass, replace
@@ -26,14 +26,15 @@ from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Remedy, 
 OVERCOMMIT = catalogue()["cpu-overcommit"]
 SQUEEZE = catalogue()["cpuset-squeeze"]
 _IDLE = ("idle", "iowait")
-# How far back the beginning of the competition is looked for.
+# How far back to look for the beginning of the competition.
 _EARLIER_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Threads that may use the same few cores only, while others have room: cores' worth of it. Or while those on the
-    others hardly wait: then `gain` is what these would have had more, and there is no room."""
+    """Threads that may use only the same few cores while other cores have `room` (cores' worth), or while the threads
+    on the other cores hardly wait: then there is no room, and `gain` is what the stacked threads would have had in
+    addition."""
 
     cores: frozenset[int]
     threads: list[Waiter]
@@ -52,7 +53,7 @@ def cpu_overcommit(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         queue = _queue_by_count(case.now("node"), len(contention.cores))
     if queue is None:
         return builder.rule_out("uncounted")
-    # First, because niced work on the other cores leaves them room, and keeps them busy all the same.
+    # Comes first, because niced work keeps the other cores busy and still leaves them room.
     stacked = _stacked_threads(contention, case)
     if stacked is not None:
         return _stacked(builder, case, stacked)
@@ -65,7 +66,8 @@ def cpu_overcommit(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 
 def _queue_by_count(node: Rows, cores: int) -> float | None:
-    """Threads that waited for each core, by the runnable ones in the moment of each tick: the recorder is one."""
+    """Mean number of threads that waited per core, from the runnable threads at each tick, one of which is the
+    recorder."""
     running = node.middle("running")
     return None if running is None else max(0.0, running - 1 - cores) / cores
 
@@ -96,7 +98,7 @@ def _whole_node(builder: EvidenceBuilder, case: Case, contention: Contention, qu
     wanting = [each for each in demands if not each.background] if harms else demands
     pids = {pid for each in wanting for pid in each.pids}
     form, culprit = _form(case, wanting)
-    # What gives way to others comes after what they wait for.
+    # Background work comes after the work that it gives way to.
     for demand in sorted(demands, key=lambda each: harms and each.background)[: int(OVERCOMMIT.limit("most_named"))]:
         _add_demand(builder, case, contention, demand)
     if form == "short-lived":
@@ -115,26 +117,26 @@ def _whole_node(builder: EvidenceBuilder, case: Case, contention: Contention, qu
         background = harmful < OVERCOMMIT.limit("harmless") and harmful < queue / 2
         severity, key = Severity.INFO, "summary-background" if background else "summary-mild"
     elif _explained_part(case) >= OVERCOMMIT.limit("explained"):
-        # What keeps the cores busy has another cause: without it there would be room.
+        # The cores are busy because of another cause: without it there would be room.
         severity = Severity.INFO
         builder.doubt("explained", "explained_factor")
     top = wanting[0] if wanting else None
     values = {"who": top.name if top else None, "count": len(top.pids) if top else 0, "waiting": waiting}
     values |= {"cores": cores, "wanted": top.total if top else None}
     remedies = _remedies(top, form) if harms else ()
-    # Next to a cause that takes a real share of a core it comes second, before one that takes less it comes first.
+    # Overcommit ranks behind a cause that takes a real share of a core, and before causes that take less.
     weight = OVERCOMMIT.limit("real_share") * case.focus.seconds
     load = _load_of(case, pids - _bound(contention) - _holders(case))
     return builder.found(severity, key, culprit=culprit, load=load, weight=weight, remedies=remedies, values=values)
 
 
 def _bound(contention: Contention) -> set[int]:
-    """Processes that may not use all cores. They have trouble of their own with theirs, which this doesn't explain."""
+    """Processes that may not use all cores. They compete for their own cores, which this cause doesn't explain."""
     return {each.pid for each in contention.waiters if each.allowed not in (None, contention.cores)}
 
 
 def _holders(case: Case) -> set[int]:
-    """Processes that have most of one core: they don't wait, and what they do to others there is another finding."""
+    """Processes that have most of one core: they don't wait, and their effect on others there is another finding."""
     samples = case.samples
     now = samples.within(case.focus)
     keys, members = np.unique(samples.cpu[now] << 32 | samples.pid[now], return_inverse=True)
@@ -148,7 +150,7 @@ def _load_of(case: Case, pids: set[int], cores: frozenset[int] | None = None) ->
 
 
 def _queue_before(case: Case, cores: int) -> float | None:
-    """Threads that waited at a time in the baseline."""
+    """Mean number of threads that waited in the baseline."""
     queues = waits_of_cores(case.before("cpu"))
     if queues:
         return sum(queues.values())
@@ -157,8 +159,8 @@ def _queue_before(case: Case, cores: int) -> float | None:
 
 
 def _harmful_queue(contention: Contention, case: Case, queue: float, *, counted: bool) -> float:
-    """Threads that waited for each core, neither by choice nor because they may not use other cores, where they would
-    wait less."""
+    """Mean number of threads that waited per core neither by choice nor because they may not use other cores, where
+    they would wait less."""
     cores, nice = len(contention.cores), contention.share(("nice",))
     busy = max(1.0 - contention.share(_IDLE), 1e-9)
     mostly_nice = nice / busy >= OVERCOMMIT.limit("mostly")
@@ -172,8 +174,9 @@ def _harmful_queue(contention: Contention, case: Case, queue: float, *, counted:
         return max(0.0, queue - sum(each.wait_s for each in apart) / contention.seconds / cores)
     ran, waited = sum(each.run_s for each in followed), sum(each.wait_s for each in followed)
     harmful = waited / contention.seconds / cores
-    # What is not followed lives for a moment only. It is taken to wait for its time as long as the others do, and it is
-    # the rest of the runnable threads, as far as their counts agree: at a tick any program may just begin.
+    # Threads that were not followed are very short-lived. Assume that they wait as long for their time as the others
+    # do, and that they are the remaining runnable threads, as far as the counts agree: at a tick any program may just
+    # have started.
     if ran >= OVERCOMMIT.limit("least_known") * contention.seconds:
         others = min(busy - sum(each.run_s for each in apart) / contention.seconds / cores, busy - nice)
         harmful = max(harmful, waited / ran * others)
@@ -183,7 +186,7 @@ def _harmful_queue(contention: Contention, case: Case, queue: float, *, counted:
 
 
 def _error_of_count(node: Rows, cores: int) -> float:
-    """How far the threads that wait for each core may be fewer than by their counts, in all but 2% of the cases."""
+    """By how much the mean number of waiting threads per core may be lower than counted (98% confidence)."""
     counts = node.numbers("running")
     counts = counts[~np.isnan(counts)]
     return float(2 * counts.std() / np.sqrt(max(len(counts), 1)) / cores)
@@ -196,7 +199,8 @@ def _is_squeezed(contention: Contention, waiter: Waiter) -> bool:
 
 
 def _starved_softirq(case: Case, contention: Contention, queue: float) -> bool:
-    """Whether the ksoftirqd of a core waited for which threads waited as well, and that none of them had for itself."""
+    """Whether the ksoftirqd of a core waited while threads waited for that core as well, and none of them had it to
+    itself."""
     least = OVERCOMMIT.limit("shared")
     return any(
         each.kind == "ksoftirqd"
@@ -208,7 +212,7 @@ def _starved_softirq(case: Case, contention: Contention, queue: float) -> bool:
 
 
 def _largest_part(case: Case, cpu: int, at: int, waited_ns: int) -> float:
-    """The part (0 to 1) of the process that had most of a core while its ksoftirqd waited; 0 without samples."""
+    """The fraction (0 to 1) of a core that its busiest process had while ksoftirqd waited; 0 without samples."""
     samples = case.samples
     here = samples.within(Window(at - waited_ns, at + NANOS)) & (samples.cpu == cpu)
     if not here.any():
@@ -218,7 +222,7 @@ def _largest_part(case: Case, cpu: int, at: int, waited_ns: int) -> float:
 
 
 def _explained_part(case: Case) -> float:
-    """The part of the focus' CPU time in the kernel that other causes account for."""
+    """The fraction of the focus's kernel CPU time that other causes account for."""
     samples = case.samples
     now = samples.within(case.focus)
     known = now & samples.in_kernel
@@ -230,7 +234,7 @@ def _explained_part(case: Case) -> float:
 
 
 def _form(case: Case, demands: list[Demand]) -> tuple[str, Culprit]:
-    """Which kind of overcommit it is, and whose."""
+    """The kind of overcommit, and its culprit."""
     if not demands:
         return "many", Culprit()
     top, total = demands[0], sum(each.total for each in demands)
@@ -250,7 +254,7 @@ def _form(case: Case, demands: list[Demand]) -> tuple[str, Culprit]:
 
 
 def _add_demand(builder: EvidenceBuilder, case: Case, contention: Contention, demand: Demand) -> None:
-    """Add what an owner wants and what it may use."""
+    """Add what an owner wants, and what it may use."""
     use = contention.use(demand.cgroup)
     focus, samples = case.focus, case.samples
     largest = demand.largest
@@ -269,7 +273,7 @@ def _add_demand(builder: EvidenceBuilder, case: Case, contention: Contention, de
         "before": demand.before,
         "where": demand.cgroup if not demand.owner and demand.cgroup != "/" else None,
         "shares": use.shares if demand.cgroup not in (None, "/") else None,
-        # The kubelet makes shares of requests (pkg/kubelet/cm/helpers_linux.go, MilliCPUToShares).
+        # kubelet derives shares from requests (pkg/kubelet/cm/helpers_linux.go, MilliCPUToShares).
         "request": use.shares / 1024 if use.shares is not None and demand.owner.pod is not None else None,
         "quota": use.quota,
         "background": demand.background,
@@ -278,7 +282,7 @@ def _add_demand(builder: EvidenceBuilder, case: Case, contention: Contention, de
 
 
 def _add_waiter(builder: EvidenceBuilder, case: Case, contention: Contention, culprit: Demand | None) -> None:
-    """Add the thread that waited longest: not one of the culprit's, where there is another."""
+    """Add the thread that waited longest, preferably not one of the culprit's."""
     least = OVERCOMMIT.limit("least_wait") * case.focus.seconds
     waiters = [each for each in contention.waiters if not each.background and each.wait_s >= least]
     others = [each for each in waiters if culprit is None or each.pid not in culprit.pids]
@@ -288,7 +292,7 @@ def _add_waiter(builder: EvidenceBuilder, case: Case, contention: Contention, cu
 
 
 def _add_change(builder: EvidenceBuilder, demands: list[Demand], lasted: float) -> None:
-    """Add since when it is so, and which owner wants more than before."""
+    """Add how long this has lasted, and which owner wants more than before."""
     rises = [(each.run - each.before, each) for each in demands if each.before is not None]
     rise, changed = max(rises, key=lambda each: each[0], default=(0.0, None))
     if changed is not None and rise >= OVERCOMMIT.limit("least_rise"):
@@ -299,7 +303,7 @@ def _add_change(builder: EvidenceBuilder, demands: list[Demand], lasted: float) 
 
 
 def _lasted(case: Case, least: float) -> float:
-    """Seconds, up to the end of the focus, for which threads had been waiting for each core."""
+    """For how many seconds, up to the end of the focus, threads had been waiting for each core."""
     window = Window(case.focus.since - round(_EARLIER_S * NANOS), case.focus.until)
     cpu, node = case.read("cpu", window), case.read("node", window)
     waits = cpu.numbers("wait_ns")
@@ -314,7 +318,7 @@ def _lasted(case: Case, least: float) -> float:
         return case.focus.seconds
     means = np.bincount(ago, queues) / np.maximum(np.bincount(ago), 1)
     calm = np.flatnonzero(means < least / 2)
-    # A single calm second doesn't end it, nor do those after its worst time.
+    # A single calm second doesn't end it, nor do calm seconds after its worst time.
     ends = calm[:-1][np.diff(calm) == 1]
     ends = ends[ends >= case.focus.seconds / 2]
     return float(max(ends[0] if len(ends) else len(means), 1))
@@ -336,7 +340,7 @@ def _stacked_threads(contention: Contention, case: Case) -> Stack | None:
 
 
 def _is_even(stack: Stack) -> bool:
-    """Whether several threads want more than they get, and none has most of the cores for itself."""
+    """Whether several threads want more than they get, and none of them has most of the cores to itself."""
     hungry = [each for each in stack.threads if each.delayed >= OVERCOMMIT.limit("hungry")]
     ran = [each.run_s for each in stack.threads]
     return len(hungry) >= OVERCOMMIT.limit("stacked") and max(ran) < OVERCOMMIT.limit("mostly") * sum(ran)
@@ -345,7 +349,7 @@ def _is_even(stack: Stack) -> bool:
 def _stack(
     contention: Contention, case: Case, cause: Cause, cores: frozenset[int], threads: list[Waiter]
 ) -> Stack | None:
-    """Threads on these cores as a stack, where the cores are full, the threads wait and others have room."""
+    """A stack of threads on these cores, if the cores are full, the threads wait and other cores have room."""
     wanting = [each for each in threads if not each.background]
     wanting = [each for each in wanting if each.wait_s + each.run_s >= cause.limit("least_demand") * case.focus.seconds]
     queue = sum(each.wait_s for each in wanting) / max(case.focus.seconds, 1e-9) / max(1, len(cores))
@@ -383,7 +387,7 @@ def _stacked(builder: EvidenceBuilder, case: Case, stack: Stack) -> Found:
 
 
 def _add_stack(builder: EvidenceBuilder, case: Case, stack: Stack, one: int | None) -> None:
-    """Add the threads, that their cores are full, and that others have room."""
+    """Add the threads, that their cores are full, and that other cores have room."""
     cores, cpu = _listed(stack.cores), case.now("cpu")
     inside = cpu.where(np.isin(cpu.cpu, list(stack.cores)))
     quotes = [
@@ -403,7 +407,7 @@ def _add_stack(builder: EvidenceBuilder, case: Case, stack: Stack, one: int | No
 
 
 def _quote_room(cpu: Rows, cores: frozenset[int]) -> list[Evidence | None]:
-    """The idle time of the core outside with most of it."""
+    """Evidence of the idle time of the core outside with the most of it."""
     outside = cpu.where(~np.isin(cpu.cpu, list(cores)))
     means = {core: outside.on(core).mean("idle") or 0.0 for core in np.unique(outside.cpu).tolist()}
     best = max(means, key=lambda core: means[core])
@@ -450,7 +454,7 @@ def _squeezes(contention: Contention, case: Case) -> dict[str, Stack]:
 
 
 def _worse_off(contention: Contention, case: Case, cores: frozenset[int], threads: list[Waiter]) -> Stack | None:
-    """Threads of a cpuset as a stack, where no core has room: they wait, and those on the other cores hardly do."""
+    """A stack of a cpuset's threads when no core has room: they wait, and the threads on the other cores hardly do."""
     wanting = [each for each in threads if not each.background]
     others = [each for each in contention.waiters if each not in threads and not each.background]
     if contention.idle(cores) > SQUEEZE.limit("idle_left") or not wanting or not others:
@@ -463,7 +467,7 @@ def _worse_off(contention: Contention, case: Case, cores: frozenset[int], thread
 
 
 def _delayed(threads: list[Waiter]) -> float:
-    """The part of the time that these threads wanted a core in which they had none."""
+    """Of the time that these threads wanted a core, the fraction they had to wait."""
     waited = sum(each.wait_s for each in threads)
     return waited / max(waited + sum(each.run_s for each in threads), 1e-9)
 

@@ -1,4 +1,4 @@
-"""Pages: fault storms of one program, automatic NUMA balancing, and compaction for huge pages."""
+"""Memory pages: page fault storms of one program, automatic NUMA balancing, and compaction for huge pages."""
 
 import numpy as np
 
@@ -17,16 +17,16 @@ from exhume.model.tables import KERNEL_STATES
 FAULTS = catalogue()["page-fault-storm"]
 NUMA = catalogue()["numa-balancing"]
 COMPACTION = catalogue()["compaction-thp"]
-# The page size where the recording has none; some aarch64 kernels have 16 or 64 KiB.
+# Page size for recordings that don't have it; some aarch64 kernels use 16 or 64 KiB.
 _PAGE = 4096
-# Bytes of one entry of a page table, which is one page itself.
+# Size of a page table entry in bytes; a page table is itself one page.
 _ENTRY = 8
-# Which path leads to compaction; the first group that holds most of the time is reported.
+# The path that leads to compaction; the first group with most of the time is reported.
 _PATHS = ("by_hand", "huge_pages", "background", "contiguous", "direct")
 
 
 class PageFaultStorm(StackCause):
-    """A program maps, touches and frees memory over and over: its time goes to page faults."""
+    """A program maps, touches and frees memory over and over, and its time goes to page faults."""
 
     def examine(self, builder: EvidenceBuilder, case: Case) -> Answer:
         if not case.has_stacks:
@@ -39,10 +39,10 @@ class PageFaultStorm(StackCause):
             return builder.rule_out("share", peak=load.peak)
         alone = self._of_one_process(case, load)
         if alone is not None:
-            # What happens next to it, on the same node, is another matter.
+            # Other faults on the same node at the same time are a different matter.
             load, hold = alone
         for group in ("reclaim", "compaction", "numa", "reading"):
-            # What the faults themselves wait for, where that is the cause.
+            # What the faults themselves wait for, if that is the cause.
             part = case.part_in(load, FAULTS.group(group))
             if part >= FAULTS.limit("inside"):
                 return builder.rule_out(f"inside-{group}", part=part)
@@ -50,8 +50,8 @@ class PageFaultStorm(StackCause):
         return against or self.conclude(builder, case, load, hold)
 
     def _of_one_process(self, case: Case, load: Load) -> tuple[Load, CoreHold] | None:
-        """The part of one process, where that alone holds a core, lasts from beginning to end and starts no others:
-        then the faults are neither those of starting processes nor of one that is killed and restarted."""
+        """The part of a single process, if it alone holds a core, lasts from beginning to end and starts no others:
+        then the faults come neither from starting processes nor from one that is killed and restarted."""
         if load.owner is None:
             return None
         samples = case.samples
@@ -61,14 +61,15 @@ class PageFaultStorm(StackCause):
         hold = case.hold(own, FAULTS.limit("core_share"))
         if births >= FAULTS.limit("births_part") * samples.time(its) or not self.is_present(case, hold):
             return None
-        # Other programs take some faults all the time: that is no part of the storm.
+        # Other programs always take some page faults, which are not part of the storm.
         seconds = _by_second(case, load)
         storm = seconds >= FAULTS.limit("storm_part") * seconds.max()
         lasting = (_by_second(case, own) > 0)[storm].sum() >= FAULTS.limit("lasting") * storm.sum()
         return (own, hold) if lasting else None
 
     def _others(self, builder: EvidenceBuilder, case: Case, load: Load) -> RuledOut | None:
-        """Whether the faults are those of processes that are killed or started: each takes hundreds to come up."""
+        """Rule the cause out if the faults come from processes that are killed or started: each takes hundreds when it
+        starts."""
         kills, forks = node_rate(case, "oom_kill"), rise_of(case, "forks")
         if kills is not None and kills.evidence.value:
             return builder.rule_out("oom-kills", kills=kills.evidence.value)
@@ -85,7 +86,8 @@ class PageFaultStorm(StackCause):
         if faults is None:
             builder.doubt("uncounted")
         else:
-            # A core that does nothing else takes some hundred thousand faults a second, or some thousand of huge pages.
+            # A core that does nothing else takes some hundred thousand faults per second, or some thousand faults of
+            # huge pages.
             huge = rise_of(case, "thp_fault_alloc") / FAULTS.limit("huge_faults_per_core")
             worth = faults.rise / FAULTS.limit("faults_per_core") + huge
             enough = worth >= max(load.risen, 0.0) * FAULTS.limit("counted") and worth > 0
@@ -114,14 +116,15 @@ class PageFaultStorm(StackCause):
 
 
 def _by_second(case: Case, load: Load) -> Floats:
-    """The cores' worth of a load in each second of the focus."""
+    """Cores' worth of a load in each second of the focus."""
     samples, seconds = case.samples, -(-case.focus.nanos // NANOS)
     second = (samples.wall[load.mask] - case.focus.since) // NANOS
     return np.bincount(second, samples.weight[load.mask] / 1e6, seconds).astype(np.float64)
 
 
 def _is_filling(case: Case) -> bool:
-    """Whether memory in use grew by about what was touched: a program that starts up, not one that goes round."""
+    """Whether memory in use grew by about what was touched: a program that starts up, not one that reuses its
+    memory."""
     available = case.now("node").numbers("mem_available")
     if len(available) < 2:
         return False
@@ -130,7 +133,7 @@ def _is_filling(case: Case) -> bool:
 
 
 def _touched(case: Case) -> float:
-    """Bytes that were touched for the first time, a second, over what is usual."""
+    """Bytes touched for the first time, per second, above the usual."""
     page = _page(case)
     return rise_of(case, "pgfault") * page + rise_of(case, "thp_fault_alloc") * page * (page // _ENTRY)
 
@@ -140,7 +143,7 @@ def _page(case: Case) -> int:
 
 
 def _faults_counted(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
-    """Without stacks: a core in the kernel, and faults enough to fill it."""
+    """Without stacks: a core busy in the kernel, and enough faults to fill it."""
     faults = node_rate(case, "pgfault", "faults")
     share, cpu, _ = case.core_share(KERNEL_STATES)
     if faults is None or share < FAULTS.limit("kernel_share"):
@@ -221,7 +224,7 @@ class Compaction(StackCause):
         return case.samples.nearest(load.mask, COMPACTION.group("named"))
 
     def taken_seconds(self, case: Case, load: Load) -> float:
-        # Compaction runs in many callers at once: their sum takes a core as well.
+        # Compaction runs in many callers at once, so count seconds in which their sum takes a core as well.
         return load.taken_s
 
 

@@ -19,15 +19,15 @@ from exhume.model.finding import Entity, Forecast, Role, RuledOut, Severity
 DENTRIES = catalogue()["negative-dentries"]
 MOUNTS = catalogue()["mount-storm"]
 _MIB = 1 << 20
-# Mounts are counted every ten seconds: a focus may lie between two counts.
+# Mounts are counted every ten seconds, so a focus may lie between two counts.
 _COUNTED_WITHIN_S = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Dentries:
-    """How many there are, and how fast they come or go: a second, in the fastest two seconds of the focus. `exact` is
-    False where the kernel doesn't count them: then they are the dentries beyond the inodes. `heavy`: they take a good
-    part of all memory."""
+    """The number of negative dentries, and how fast they come or go: per second, over the fastest two seconds of the
+    focus. `exact` is False if the kernel doesn't count them: then they are the dentries in excess of the inodes.
+    `heavy`: they take a good part of all memory."""
 
     level: float
     rise: float
@@ -42,10 +42,10 @@ def negative_dentries(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     state, samples = _dentries(case), case.samples
     if state is None:
         return builder.rule_out("uncounted")
-    # A process that removes files leaves negative dentries as well, for a while: that is no search.
+    # A process that removes files also leaves negative dentries for a while: that is not a search.
     making = case.load_of(samples.holding(DENTRIES.group("making")) & ~samples.holding(DENTRIES.group("removing")))
     walking = case.load(DENTRIES.group("walking"))
-    # All time that their makers spend on looking up names.
+    # All the time that their makers spend looking up names.
     probers = samples.of_comms([each.comm for each in making.owners if each.part >= DENTRIES.limit("maker_share")])
     lookups = case.load_of(samples.holding(DENTRIES.group("looking")) & probers | making.mask)
     steep = DENTRIES.limit("rise_per_s")
@@ -69,7 +69,7 @@ def negative_dentries(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     actor = lookups if made else walking
     culprit = case.culprit(actor, samples.nearest(actor.mask, DENTRIES.names))
     load = case.load_of(walking.mask | lookups.mask) if made and walked else actor
-    # A lost core is severe. Memory that fills up is slow, and never only worth knowing.
+    # A lost core is critical. Filling memory is slow, but never just info.
     severity = severity_of(case, load)
     lasting = made and state.rise * case.focus.seconds >= DENTRIES.limit("lasting_rise")
     if severity is Severity.INFO and (lasting or state.heavy):
@@ -87,7 +87,7 @@ def _dentries_ahead(case: Case, state: Dentries) -> Forecast | None:
 
 
 def _dentries(case: Case) -> Dentries | None:
-    """Counts of the focus and the seconds around it: a focus may be very short."""
+    """The counts of the focus and of the seconds around it, as a focus may be very short."""
     rows = case.recorded("node", case.focus.seconds + 2)
     exact = rows.newest("dentries_negative") is not None
     # A dentry without an inode is negative; both are counted at the same moment.
@@ -97,7 +97,7 @@ def _dentries(case: Case) -> Dentries | None:
         return None
     rise = fall = 0.0
     if len(known) > 2:
-        # The steepest rise and fall over about two seconds: one second may be a late tick.
+        # The steepest rise and fall over about two seconds, as a single second may be a late tick.
         order = known[np.argsort(rows.wall[known])]
         values, times = counts[order], rows.wall[order] / NANOS
         steps = (values[2:] - values[:-2]) / np.maximum(times[2:] - times[:-2], 0.5)
@@ -119,7 +119,8 @@ def _add_dentries(builder: EvidenceBuilder, state: Dentries, *, full: bool) -> N
 
 
 def _add_lookups(builder: EvidenceBuilder, load: Load, spent: Load, group: str) -> None:
-    """What it takes to make or to walk them (`load`, with all that goes with it in `spent`), and the process behind."""
+    """Add the cost of creating or walking them (`load`, and in `spent` with all that belongs to it), and the process
+    responsible."""
     case, functions = builder.case, DENTRIES.groups[group]
     function = case.samples.nearest(load.mask, DENTRIES.group(group))
     strength = DENTRIES.limit("load_strength") * min(1.0, spent.together / (case.turn * DENTRIES.limit("whole_core")))
@@ -164,7 +165,7 @@ def mount_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     main = reading if reading.cores >= making.cores else making
     severity = severity_of(case, load)
     if severity is Severity.INFO and load.cores >= MOUNTS.limit("noted_share"):
-        # Its readers have other work to do: process 1 its children, a runtime its containers.
+        # Its readers have other work to do: process 1 has its children, a container runtime its containers.
         severity = Severity.WARNING
     culprit = case.culprit(main, case.samples.nearest(main.mask, MOUNTS.names))
     values = {"reader": reader, "maker": maker, "both": bool(reader and maker), "neither": not reader and not maker}
@@ -173,7 +174,7 @@ def mount_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 
 def _mounts_ahead(case: Case, reading: Load | None = None) -> Forecast | None:
-    """When one mount namespace has as many as it may, or reading their table takes a core."""
+    """When a mount namespace will have as many mounts as it may, or reading the mount table will take a core."""
     return count_forecast(case, "mounts", "mounts", MOUNTS.limit("most_mounts"), reading)
 
 
@@ -188,7 +189,7 @@ def _add_mounts(builder: EvidenceBuilder, counts: Rows, level: float, least: flo
 
 
 def _add_owner(builder: EvidenceBuilder, load: Load, group: str) -> Entity | None:
-    """Name the owner of a group's time; None where no process owns it."""
+    """Name the owner of a group's time; None if no process owns it."""
     owner, case = load.main_owner, builder.case
     if owner is None or load.together < MOUNTS.limit("owner_share"):
         return None

@@ -1,4 +1,4 @@
-"""More is written than the disk takes: writers are throttled, and flushers and journals burn a core."""
+"""More is written than the disk can take: writers are throttled, and flushers and journals burn a core."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from exhume.diagnose.symptoms import has_symptom, hurts_others
 from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Severity, process_entity
 
 CAUSE = catalogue()["writeback-storm"]
-# Threads of file systems that carry the name of their device.
+# Threads of file systems; apart from btrfs, their names contain the device.
 _JOURNALS = ("jbd2/", "xfsaild/", "xfs-", "btrfs-transacti")
 # pgpgout counts KiB and pswpout pages of 4 KiB (mm/vmstat.c).
 _PAGE_KIB = 4
@@ -23,8 +23,8 @@ _PAGE_KIB = 4
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """How much tasks stalled for I/O, now and before: `share` is the part of the time by PSI (without it, the worst
-    core's iowait), `blocked` are tasks at a time."""
+    """How much tasks stalled for I/O, now and before: `share` is the fraction of time by PSI (without it, the worst
+    core's iowait), `blocked` the mean number of blocked tasks."""
 
     some: Rate | None
     share: float
@@ -33,7 +33,7 @@ class Stalls:
     blocked_before: float | None
 
     def are(self, limit: str) -> bool:
-        """Whether it is a trouble: tasks stall, more of them than that, and much more than before."""
+        """Whether the stalls matter: tasks stall more than this limit, and much more than before."""
         more = self.share - self.share_before >= CAUSE.limit("stalled_more")
         risen = self.blocked_before is None or self.blocked >= CAUSE.limit("rise") * self.blocked_before
         return self.share >= CAUSE.limit("stalled") and more and risen and self.blocked >= CAUSE.limit(limit)
@@ -60,7 +60,7 @@ def writeback_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     if rise_of(case, "pswpout") * _PAGE_KIB > out.rise * CAUSE.limit("swap_part"):
         return builder.rule_out("swap")
     # Writeback alone: flushers, journals, syncs and throttled writers. A program that copies into the page cache on its
-    # own time harms no other.
+    # own time harms no other work.
     writeback = case.load_of(load.mask & samples.holding(CAUSE.group("writeback")))
     pressed = case.hold(writeback, share).seconds >= long
     _add_writing(builder, case, load, pressed=pressed)
@@ -91,7 +91,7 @@ def _add_writing(builder: EvidenceBuilder, case: Case, load: Load, *, pressed: b
     strength, samples = "held" if pressed else "some" if some else "little", case.samples
     quote = quote_share(case, load, present_functions(case, CAUSE.names))
     builder.add(Role.MECHANISM, "load", quote, strength=strength, load=load)
-    # The file system's own thread, the busiest of them.
+    # The busiest of the file system's own threads.
     weights = np.bincount(samples.comm[load.mask], samples.weight[load.mask], len(samples.comms))
     comms = [samples.comms[i] for i in np.argsort(-weights).tolist() if weights[i] > 0]
     journal = next((comm for comm in comms if comm.startswith(_JOURNALS)), None)
@@ -103,7 +103,7 @@ def _add_writing(builder: EvidenceBuilder, case: Case, load: Load, *, pressed: b
 
 
 def _add_dirty(builder: EvidenceBuilder, case: Case) -> None:
-    """Pages that still have to be written."""
+    """Add the pages that still have to be written."""
     node = case.now("node")
     waiting, usual = (rows.sums(("dirty", "writeback")) for rows in (node, case.before("node")))
     quotes = [quote_column(node, column, "max", "KiB") for column in ("dirty", "writeback")]
@@ -131,7 +131,7 @@ def _add_stalls(builder: EvidenceBuilder, case: Case, stalls: Stalls) -> None:
 
 
 def _add_writer(builder: EvidenceBuilder, case: Case, load: Load) -> tuple[Culprit, Entity | None]:
-    """The process that dirties pages or syncs them: not the kernel threads that write them out."""
+    """The process that dirties or syncs pages, as opposed to the kernel threads that write them out."""
     samples = case.samples
     mask = samples.holding(CAUSE.group("writers")) & ~samples.holding(CAUSE.group("kernel_threads"))
     writers = case.load_of(mask & load.mask)
