@@ -1,1 +1,1 @@
-"""Files of other tools: one module per format."""
+"""File formats of other tools, one module per format."""

@@ -1,8 +1,8 @@
-"""Samples and events for the Firefox Profiler (profiler.firefox.com, which works offline): its processed format.
+"""Write samples and events in the processed format of the Firefox Profiler (profiler.firefox.com, which works offline).
 
-Every core (or thread) is a thread of the profile, with its samples at the times at which they were taken; events are
-markers. The tables are those of the profiler's src/types/profile.js, in version 66 of the format; later versions of the
-profiler read older ones.
+Every core (or thread) is a thread of the profile, with its samples at the times they were taken; events are markers.
+The tables are those of the profiler's src/types/profile.js, in version 66 of the format; later versions of the profiler
+can read older formats.
 """
 
 import json
@@ -31,7 +31,7 @@ _SOURCE_COLUMNS = ("id", "filename", "startLine", "startColumn", "sourceMapURL",
 def render_firefox(
     samples: SampleTable, by: str, window: Window, events: Iterable[EventView], facts: RecordingFacts
 ) -> str:
-    """The whole profile as JSON."""
+    """Render the whole profile as JSON."""
     shared = _Shared(samples)
     threads = [_thread(samples, track, window, shared) for track in tracks(samples, by)]
     threads.append(_markers_thread(list(events), window, shared))
@@ -94,7 +94,7 @@ class _Shared:
         self._known: dict[tuple[int, int], int] = {}
 
     def stack(self, comm: int, stack: int) -> int:
-        """The place of a stack, with the name of its thread as the outermost frame."""
+        """Return the index of a stack, with the name of its thread as the outermost frame."""
         known = self._known.get((comm, stack))
         if known is None:
             node: int | None = None
@@ -152,7 +152,7 @@ class _Shared:
             },
             "sources": {"length": 0, **{name: [] for name in _SOURCE_COLUMNS}},
             "sourceLocationTable": {"length": 0, "source": [], "line": [], "column": []},
-            # Last: the tables above add to it.
+            # Last, because building the tables above adds strings.
             "stringArray": self.strings.every,
         }
 
@@ -214,7 +214,7 @@ def _thread_shape(
     markers: dict[str, Any],
     window: Window,
 ) -> dict[str, Any]:
-    """`names` and `ids` are those of thread and process, and of process and thread."""
+    """`names` are those of the thread and the process; `ids` those of the process and the thread."""
     return {
         "name": names[0],
         "isMainThread": ids[0] == ids[1],

@@ -1,7 +1,7 @@
-"""A profile as folded stacks: `comm;frame;frame weight`, one line each, as many tools read it.
+"""Write a profile as folded stacks: one line `comm;frame;frame weight` per stack, a format that many tools read.
 
-The weight is microseconds of CPU time, so samples taken at different rates stay comparable. With a baseline a line
-carries both, baseline first, as difffolded.pl writes them.
+The weight is in microseconds of CPU time, so samples taken at different rates stay comparable. With a baseline, a line
+has both weights, baseline first, as difffolded.pl writes them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from exhume.interop.tracks import Part
 from exhume.store.read.flame_tree import FlameTree
 
-# What would end a frame or a line, or be taken for the weight; and what a terminal would obey.
+# Characters that would end a frame or a line or be mistaken for the weight, and control characters that a terminal
+# would interpret.
 _CONTROLS = map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029))
 _SEPARATORS = str.maketrans({";": ":", **dict.fromkeys(_CONTROLS, " ")})
 
 
 def folded_lines(tree: FlameTree) -> Iterator[str]:
-    """One line for each distinct stack, in the order of the tree."""
+    """Yield one line for each distinct stack, in the order of the tree."""
     own, base_own = tree.self_weight.tolist(), tree.self_base_weight.tolist()
     names = [name.translate(_SEPARATORS) for name in tree.labels.names]
     parents, labels = tree.parent.tolist(), tree.label.tolist()
@@ -30,12 +31,12 @@ def folded_lines(tree: FlameTree) -> Iterator[str]:
 
 
 def render_folded(tree: FlameTree) -> str:
-    """The whole file."""
+    """Render the whole file."""
     return "".join(f"{line}\n" for line in folded_lines(tree))
 
 
 def render_folded_parts(parts: Sequence[Part]) -> str:
-    """The same of every core or thread, which is the outermost frame."""
+    """Render a file in which each core or thread is the outermost frame of its stacks."""
     return "".join(line for part in parts for line in _lines_of(part))
 
 

@@ -1,5 +1,5 @@
-"""The figures of each second as OpenMetrics text with time stamps, for `promtool tsdb create-blocks-from openmetrics`
-and others: the states of every core, and the figures of the node."""
+"""Write per-second metrics as OpenMetrics text with timestamps, for `promtool tsdb create-blocks-from openmetrics` and
+similar tools: the states of every core, and the metrics of the node."""
 
 import math
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from exhume.model.clock import NANOS
 Floats = npt.NDArray[np.float64]
 
 STATES = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
-# Columns of the table node by what they are; all others are counts over the row's interval, shown as rates.
+# Columns of the table node, by kind; all others are counts over the row's interval, shown as rates.
 _STALLS = ("psi_cpu_some", "psi_memory_some", "psi_memory_full", "psi_io_some", "psi_io_full")
 _KIBIBYTES = (
     *("mem_total", "mem_free", "mem_available", "cached", "dirty", "writeback", "shmem", "slab_reclaimable"),
@@ -27,7 +27,7 @@ _KEYS = ("time", "wall", "span_ms")
 
 
 def render_openmetrics(cores: pa.Table, node: pa.Table) -> str:
-    """`cores` and `node` are rows of the tables cpu and node with `wall` (nanoseconds), in its order."""
+    """Render rows of the tables cpu and node with `wall` (nanoseconds), in order of time."""
     return "".join((*_cores(cores), *_node(node), "# EOF\n"))
 
 
@@ -75,14 +75,15 @@ def _header(name: str, unit: str, about: str) -> str:
 def _points(name: str, labels: str, walls: npt.NDArray[np.int64], values: Floats) -> Iterator[str]:
     last = -1
     for wall, value in zip(walls.tolist(), values.tolist(), strict=True):
-        # What is not known is missing. Time stamps of a series only grow: a clock that was set back says some twice.
+        # Unknown values are omitted. Timestamps of a series must increase, but a clock that was set back yields some of
+        # them twice.
         if not math.isnan(value) and wall > last:
             last = wall
             yield f"{name}{labels} {value:.12g} {wall // NANOS}.{wall % NANOS // 1_000_000:03d}\n"
 
 
 def _numbers(rows: pa.Table, column: str) -> Floats:
-    """A column as numbers; NaN where it has no value."""
+    """A column as floats; NaN for missing values."""
     found: Floats = rows.column(column).cast(pa.float64()).to_numpy()
     return found
 

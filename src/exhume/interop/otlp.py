@@ -1,8 +1,8 @@
-"""Samples as an OTLP profile (opentelemetry/proto/profiles/v1development/profiles.proto): ProfilesData, whose bytes are
-also those of the request that collectors take (ExportProfilesServiceRequest).
+"""Write samples as an OTLP profile (opentelemetry/proto/profiles/v1development/profiles.proto): a ProfilesData message,
+whose bytes are also those of the request that collectors accept (ExportProfilesServiceRequest).
 
-A sample is a stack with the core, the process and the thread as attributes, and a value in nanoseconds of CPU time with
-a time stamp for each time that it was taken. Names of attributes are those of OpenTelemetry's semantic conventions.
+A sample is a stack with the core, the process and the thread as attributes; for each time it was taken, it has a value
+in nanoseconds of CPU time and a timestamp. Attribute names follow OpenTelemetry's semantic conventions.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from exhume.store.read.stacks import Ints
 
 _MICROSECOND = 1000
 _ID_BYTES = 16
-# Of the semantic conventions. Compiled code has none here: which runtime compiled it is not recorded.
+# From the semantic conventions. Compiled code has no type here: which runtime compiled it is not recorded.
 _FRAME_TYPES = {"kernel": "kernel", "user": "native"}
 
 
 def render_otlp(samples: SampleTable, window: Window, facts: RecordingFacts) -> bytes:
-    """The whole message."""
+    """Render the whole message."""
     dictionary = _Dictionary(samples)
     profile = _profile(samples, window, facts, dictionary)
     scope = message(1, _text(1, "exhume") + _text(2, facts.exhume_version))
@@ -79,7 +79,7 @@ class _Dictionary:
         # The leaf comes first.
         members = ((self._samples.stack(stack)[::-1] + 1).tolist() for stack in range(len(self._samples.stacks)))
         stacks = [message(7, b""), *(message(7, packed(1, places)) for places in members)]
-        # Last: the tables above add to it.
+        # Last, because building the tables above adds strings.
         parts += [_text(5, text) for text in self.strings.every]
         return b"".join((*parts, *attributes, *stacks))
 
@@ -97,13 +97,13 @@ def _profile(samples: SampleTable, window: Window, facts: RecordingFacts, dictio
         }
         attributes = [dictionary.attribute(key, value) for key, value in about.items()]
         values = (samples.weights_us[rows] * _MICROSECOND).tolist()
-        # Fixed 64 bits each, little-endian.
+        # Fixed64 values, little-endian.
         stamps = samples.walls[rows].astype("<u8").tobytes()
         identity = number(1, int(samples.stack_index[first]) + 1) + packed(2, attributes)
         parts.append(message(2, identity + packed(4, values) + message(5, stamps)))
     parts.append(_fixed64(3, window.since) + number(4, window.nanos) + message(5, kind))
     parts.append(number(6, round(1e9 / facts.rate_hz) if facts.rate_hz else 1))
-    # The same for the same samples: a receiver that gets them twice can tell.
+    # The same samples get the same id, so a receiver can recognise duplicates.
     named = f"{facts.node} {facts.boot_id} {window.since} {window.until} {len(samples)}"
     digest = hashlib.blake2b(named.encode("utf-8", "replace"), digest_size=_ID_BYTES)
     digest.update(samples.walls.tobytes() + samples.stack_index.tobytes() + samples.cpus.tobytes())
@@ -112,7 +112,7 @@ def _profile(samples: SampleTable, window: Window, facts: RecordingFacts, dictio
 
 
 def _alike(samples: SampleTable) -> list[Ints]:
-    """Samples of the same stack, core and thread, in the order of time."""
+    """Group the samples by stack, core and thread, each group in order of time."""
     if not len(samples):
         return []
     keys = (samples.comm_index, samples.tids, samples.pids, samples.cpus, samples.stack_index)

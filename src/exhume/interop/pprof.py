@@ -1,8 +1,8 @@
-"""A flame graph as pprof reads it: a gzipped protocol buffer, written field by field.
+"""Write a flame graph in pprof's format: a gzipped protocol buffer, written field by field.
 
-The format is eight small messages of numbers and references into one table of strings, so it is written here directly;
-field numbers are those of google/pprof's profile.proto. Where a profile is split by core or thread, samples have labels
-that say which.
+The format consists of eight small messages of numbers and references into one string table, so it is written here
+directly; field numbers are those of google/pprof's profile.proto. If a profile is split by core or thread, labels on
+the samples say which.
 """
 
 import gzip
@@ -13,25 +13,25 @@ from exhume.model.clock import Window
 from exhume.store.read.flame_tree import COMM_KIND, FlameTree
 from exhume.store.read.profile import StackProfile
 
-# The fields of a profile.
+# Field numbers of the Profile message.
 _SAMPLE_TYPE, _SAMPLE, _MAPPING, _LOCATION, _FUNCTION, _STRING = 1, 2, 3, 4, 5, 6
 _TIME, _DURATION, _PERIOD_TYPE, _PERIOD = 9, 10, 11, 12
 _MICROSECOND = 1000
 
 
 def render_pprof(tree: FlameTree, window: Window) -> bytes:
-    """Samples and CPU time of every stack that has time of its own."""
+    """Render samples and CPU time of every stack that has self time."""
     locations = _Locations()
     return _render([(None, _rows_of_tree(tree, locations))], locations, window)
 
 
 def render_pprof_parts(parts: Sequence[Part], window: Window) -> bytes:
-    """The same of every core or thread; samples are labelled with it."""
+    """Render the stacks of every core or thread, with samples labelled accordingly."""
     locations = _Locations()
     return _render([(part.track, _rows_of(part.profile, locations)) for part in parts], locations, window)
 
 
-# The locations of a stack, the leaf first, how often it was sampled, and its CPU time in microseconds.
+# The locations of a stack (leaf first), how often it was sampled, and its CPU time in microseconds.
 _Row = tuple[list[int], int, int]
 
 
@@ -76,13 +76,13 @@ def _render(sources: Iterable[tuple[Track | None, Iterable[_Row]]], locations: "
 
 
 class _Locations:
-    """The frames of all samples, numbered from 1; each is a location and a function of the same number."""
+    """The frames of all samples, numbered from 1; each is a location and a function with the same number."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str, str], int] = {}
 
     def add(self, frames: Iterable[tuple[str, str, str]]) -> list[int]:
-        """The number of each frame: name, module, kind."""
+        """Return the number of each frame, given as name, module and kind."""
         return [self._numbers.setdefault(frame, len(self._numbers) + 1) for frame in frames]
 
     def messages(self, strings: "Strings") -> Iterable[bytes]:
@@ -90,7 +90,7 @@ class _Locations:
         for _, module, _ in self._numbers:
             if module not in mappings:
                 mappings[module] = len(mappings) + 1
-                # Functions are named already (7), so that pprof looks for no files of its own machine.
+                # Functions are named already (field 7), so pprof doesn't look for binaries on its own machine.
                 named = number(5, strings.add(module)) + number(7, 1)
                 yield message(_MAPPING, number(1, mappings[module]) + named)
         for (name, module, kind), place in self._numbers.items():
@@ -102,13 +102,13 @@ class _Locations:
 
 
 def _labels(strings: "Strings", track: Track) -> bytes:
-    # As text: a number of 0 is what readers take for no label (google/pprof, profile/encode.go, postDecode).
+    # As text: readers take a numeric label of 0 for a missing label (google/pprof, profile/encode.go, postDecode).
     pairs = ((strings.add(name), strings.add(str(value))) for name, value in track.labels)
     return b"".join(message(3, number(1, name) + number(2, value)) for name, value in pairs)
 
 
 class Strings:
-    """A table of strings; the first is empty."""
+    """A string table; the first string is empty."""
 
     def __init__(self) -> None:
         self.every = [""]
@@ -143,15 +143,15 @@ def _varint(value: int) -> bytes:
 
 
 def number(field: int, value: int) -> bytes:
-    """A field of a protocol buffer with a number that is not negative."""
+    """Encode a field with a non-negative number."""
     return _varint(field << 3) + _varint(value)
 
 
 def message(field: int, content: bytes) -> bytes:
-    """A field with a message, a text or bytes."""
+    """Encode a field with a message, a text or bytes."""
     return _varint(field << 3 | 2) + _varint(len(content)) + content
 
 
 def packed(field: int, values: Iterable[int]) -> bytes:
-    """A repeated field of numbers that are not negative."""
+    """Encode a packed repeated field of non-negative numbers."""
     return message(field, b"".join(map(_varint, values)))

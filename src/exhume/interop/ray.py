@@ -1,6 +1,6 @@
-"""Failures of jobs, actors and nodes from the state API of a running Ray, and the nodes on which they ran: the HTTP of
-its dashboard, read with the standard library. What it answers is untrusted: bounded in size and time, values of any
-type."""
+"""Read failures of jobs, actors and nodes, and the nodes they ran on, from the state API of a running Ray cluster: the
+HTTP API of its dashboard, using the standard library. Responses are untrusted: bounded in size and time, with values of
+any type."""
 
 import json
 import os
@@ -20,24 +20,23 @@ from exhume.model.job_event import ACTOR_FAILED, JOB_FAILED, NODE_FAILED, JobEve
 
 MAX_BYTES = 16 << 20
 PATIENCE_S = 10.0
-# The most that the state API lists (python/ray/util/state/common.py, RAY_MAX_LIMIT_FROM_API_SERVER).
+# The maximum that the state API lists (python/ray/util/state/common.py, RAY_MAX_LIMIT_FROM_API_SERVER).
 LIMIT = 10_000
 _NODES = f"/api/v0/nodes?detail=true&limit={LIMIT}"
-# Ends of actors on request (src/ray/protobuf/common.proto, ActorDiedErrorContext.Reason).
+# Reasons of actors that were ended on request (src/ray/protobuf/common.proto, ActorDiedErrorContext.Reason).
 _INTENDED = ("OUT_OF_SCOPE", "REF_DELETED", "RAY_KILL")
-# exit_actor(), and Ray's own supervisors of jobs: the answer has Ray's code for them (common.proto, WorkerExitType)
-# inside the message alone.
+# exit_actor(), and Ray's own supervisors of jobs: their exit type (common.proto, WorkerExitType) appears only in the
+# message.
 _INTENDED_EXIT = re.compile(r"Worker exit type: INTENDED_")
 
 
 class RayError(ExhumeError):
-    """The state API can't be reached, or does not answer as Ray does."""
+    """The state API can't be reached, or its responses are not Ray's."""
 
 
 class RayFailure(NamedTuple):
-    """A failure by its identity in Ray, which stays the same however often it is read. `nodes` are Ray's ids of the
-    nodes on which it happened, as far as they are known; `job` is Ray's id of a job that failed, whose tasks may have
-    run on more of them."""
+    """A failure with its identity in Ray, which is the same on every read. `nodes` are Ray's ids of the nodes on which
+    it happened, as far as known; `job` is Ray's id of a failed job, whose tasks may have run on more nodes."""
 
     id: str
     event: JobEvent
@@ -45,7 +44,7 @@ class RayFailure(NamedTuple):
     job: str = ""
 
     def events(self, hosts: Mapping[str, str]) -> list[JobEvent]:
-        """The event for each of its nodes by name; once and without a node where the name of none is known."""
+        """One event per node, with the node's name; a single event without a node if no name is known."""
         names = sorted({hosts[node] for node in self.nodes if node in hosts})
         return [replace(self.event, node=name) for name in names] or [self.event]
 
@@ -63,18 +62,18 @@ class RayState:
             raise UsageError(f"--address {self.address}: write it as http://HOST:PORT, as ray start prints it")
 
     def failures(self) -> list[RayFailure]:
-        """Every failure that Ray still knows. Raises RayError."""
+        """All failures that Ray still knows. Raises RayError."""
         jobs = self._get("/api/jobs/")
         actors = self._get(f"/api/v0/actors?detail=true&limit={LIMIT}")
         nodes = self._get(_NODES)
         return [*job_failures(jobs, actors), *actor_failures(actors, jobs), *node_failures(nodes)]
 
     def hosts(self) -> dict[str, str]:
-        """The name of each node by its id in Ray. Raises RayError."""
+        """Node names by Ray's node id. Raises RayError."""
         return host_names(self._get(_NODES), self._get_optional("/nodes?view=summary"))
 
     def with_tasks(self, failure: RayFailure) -> RayFailure:
-        """A failure with the nodes of its job's tasks too, as far as Ray still knows them."""
+        """Return the failure with the nodes of its job's tasks added, as far as Ray still knows them."""
         if not failure.job:
             return failure
         asked = {"limit": LIMIT, "filter_keys": "job_id", "filter_predicates": "=", "filter_values": failure.job}
@@ -82,7 +81,7 @@ class RayState:
         return failure._replace(nodes=failure.nodes | nodes_of(failure.job, answer))
 
     def _get_optional(self, path: str) -> Any:
-        """An answer that only adds to what is known; None where there is none."""
+        """Get a response that is only supplementary; None if there is none."""
         try:
             return self._get(path)
         except RayError:
@@ -90,7 +89,7 @@ class RayState:
 
     def _get(self, path: str) -> Any:
         where = self.address.rstrip("/")
-        # No redirects and no proxies: the answer comes from where the user said.
+        # No redirects and no proxies: the response must come from the address that the user gave.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect)
         request = urllib.request.Request(f"{where}{path}")
         if token := _token():
@@ -117,7 +116,7 @@ class RayState:
 
 
 def _token() -> str:
-    """The cluster's token where it has one, from where Ray's own programs take it (from Ray 2.52 on)."""
+    """The cluster's token, if it has one, from the places that Ray's own programs use (since Ray 2.52)."""
     if token := os.environ.get("RAY_AUTH_TOKEN"):
         return token.strip()
     path = os.environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")  # noqa: PTH111  no HOME is no error
@@ -134,8 +133,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def job_failures(jobs: Any, actors: Any) -> Iterator[RayFailure]:
-    """From `/api/jobs/`: a list of jobs, each with its end in milliseconds. A job ran where its driver and its actors
-    did."""
+    """Job failures from `/api/jobs/`, a list of jobs, each with its end in milliseconds. A job ran on the nodes of its
+    driver and its actors."""
     for job in _objects(jobs):
         if job.get("status") != "FAILED":
             continue
@@ -153,8 +152,8 @@ def job_failures(jobs: Any, actors: Any) -> Iterator[RayFailure]:
 
 
 def actor_failures(actors: Any, jobs: Any) -> Iterator[RayFailure]:
-    """From `/api/v0/actors`. Ray does not say when an actor died; one that was ended on purpose is no failure. Its job
-    has the name that the failure of that job has."""
+    """Actor failures from `/api/v0/actors`. Ray doesn't report when an actor died; an actor ended on purpose is not a
+    failure. The job has the same name as in its own failure."""
     names = {_text(job, "job_id"): _job_name(job) for job in _objects(jobs)}
     for actor in _objects(_listed(actors)):
         if actor.get("state") != "DEAD":
@@ -175,10 +174,10 @@ def actor_failures(actors: Any, jobs: Any) -> Iterator[RayFailure]:
 
 
 def node_failures(answer: Any) -> Iterator[RayFailure]:
-    """From `/api/v0/nodes`."""
+    """Node failures from `/api/v0/nodes`."""
     for node in _objects(_listed(answer)):
         message = _text(node, "state_message")
-        # A node that was drained or stopped in order says so.
+        # The message of a node that was drained or stopped in an orderly way says so.
         if node.get("state") != "DEAD" or message.startswith("Expected termination"):
             continue
         id_, address = _text(node, "node_id"), _text(node, "node_ip")
@@ -195,9 +194,9 @@ def nodes_of(job: str, answer: Any) -> frozenset[str]:
 
 
 def host_names(nodes: Any, summary: Any) -> dict[str, str]:
-    """The name of each node by its id, from `/api/v0/nodes` and `/nodes?view=summary`: the one that it was started with
-    (`ray start --node-name`), else its host name, which only the summary has, else its address, which is Ray's default
-    for a name."""
+    """Node names by node id, from `/api/v0/nodes` and `/nodes?view=summary`: the name the node was started with (`ray
+    start --node-name`), otherwise its host name, which only the summary has, otherwise its address, which is Ray's
+    default name."""
     data = summary.get("data") if isinstance(summary, Mapping) else None
     listed = _objects(data.get("summary") if isinstance(data, Mapping) else None)
     raylets = [each["raylet"] for each in listed if isinstance(each.get("raylet"), Mapping)]
@@ -219,7 +218,7 @@ def _known(*ids: str) -> frozenset[str]:
 
 
 def _death(cause: Any) -> tuple[str, str]:
-    """The reason and the message of whatever context there is; empty where there is none."""
+    """The reason and the message of whichever context there is; empty if there is none."""
     if not isinstance(cause, Mapping):
         return "", ""
     for context in cause.values():
@@ -230,7 +229,7 @@ def _death(cause: Any) -> tuple[str, str]:
 
 
 def _listed(answer: Any) -> Any:
-    """The list inside an answer of the state API: `data.result.result`."""
+    """The list inside a response of the state API: `data.result.result`."""
     for name in ("data", "result", "result"):
         answer = answer.get(name) if isinstance(answer, Mapping) else None
     return answer
@@ -246,7 +245,7 @@ def _text(of: Mapping[str, Any], name: str) -> str:
 
 
 def _millis(value: Any) -> int | None:
-    """Wall nanoseconds; None where there is no time."""
+    """Wall nanoseconds; None if there is no time."""
     return value * MILLIS if isinstance(value, int) and 0 < value < 1 << 42 else None
 
 

@@ -1,5 +1,5 @@
-"""Requests to servers that take profiles over HTTP: Pyroscope's /ingest and its push API, Parca's WriteRaw, and
-collectors of OpenTelemetry (OTLP/HTTP). Which one is meant is said by the path of the URL."""
+"""Requests to servers that accept profiles over HTTP: Pyroscope's /ingest and its push API, Parca's WriteRaw, and
+OpenTelemetry collectors (OTLP/HTTP). The path of the URL decides which one it is."""
 
 import base64
 import json
@@ -13,17 +13,17 @@ from exhume.model.errors import UsageError
 from exhume.model.facts import RecordingFacts
 
 INGEST, PUSH, WRITE_RAW = "/ingest", "/push.v1.PusherService/Push", "/profiles/writeraw"
-# Where collectors take profiles (receiver/otlpreceiver/config.go, defaultProfilesURLPath).
+# The path where collectors accept profiles (receiver/otlpreceiver/config.go, defaultProfilesURLPath).
 OTLP_PATH = "/v1development/profiles"
 _BOUNDARY = "exhume-profile"
 _NO_LABEL = re.compile(r"[^a-zA-Z0-9_]")
-# What would end a label in the name of an application (Pyroscope, name{key=value,key=value}).
+# Characters that would end a label in an application's name (Pyroscope, name{key=value,key=value}).
 _NO_VALUE = re.compile(r"[{}=,\s]")
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A POST that carries a profile."""
+    """A POST request that carries a profile."""
 
     url: str
     body: bytes
@@ -32,14 +32,14 @@ class HttpRequest:
 
 
 def request_for(url: str, form: str, content: bytes, window: Window, facts: RecordingFacts) -> HttpRequest:
-    """The request that gives a profile of a format to a server. Raises UsageError where the URL does not say which
-    server it is, or that takes another format."""
+    """Build the request that sends a profile to a server. Raises UsageError if the URL doesn't identify the kind of
+    server, or if that server needs another format."""
     builder = _builder(url, form)
     return builder(url, content, window, facts)
 
 
 def check_receiver(url: str, form: str) -> None:
-    """Raise UsageError where a format can't be sent to a URL."""
+    """Raise UsageError if a format can't be sent to a URL."""
     _builder(url, form)
 
 
@@ -65,7 +65,7 @@ def _builder(url: str, form: str) -> _Builder:
 
 
 def _labels(facts: RecordingFacts) -> dict[str, str]:
-    """Labels that tell nodes apart; names as Prometheus allows them."""
+    """Labels that distinguish nodes, with names that Prometheus allows."""
     own = {_NO_LABEL.sub("_", key): value for key, value in facts.labels.items()}
     return {**own, "service_name": "exhume", "node": facts.node}
 
@@ -111,7 +111,7 @@ def _push(url: str, content: bytes, window: Window, facts: RecordingFacts) -> Ht
 def _write_raw(url: str, content: bytes, _: Window, facts: RecordingFacts) -> HttpRequest:
     labels = [{"name": key, "value": value} for key, value in {"__name__": "exhume_cpu", **_labels(facts)}.items()]
     series = {"labels": {"labels": labels}, "samples": [{"rawProfile": base64.b64encode(content).decode()}]}
-    # Addresses are not part of it: functions have their names.
+    # The profile needs no addresses: its functions have names.
     return HttpRequest(url, json.dumps({"series": [series], "normalized": True}).encode(), "application/json")
 
 

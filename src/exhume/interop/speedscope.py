@@ -1,5 +1,5 @@
-"""A flame graph as speedscope reads it: sampled profiles of weighted stacks, in microseconds. One of all samples,
-summed; or one for each core or thread, on the time axis of the window."""
+"""Write a flame graph for speedscope: sampled profiles of weighted stacks, in microseconds. Either one profile with the
+sum of all samples, or one for each core or thread, on the time axis of the window."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _MICROSECOND = 1000
 
 
 def render_speedscope(tree: FlameTree, title: str) -> str:
-    """Every stack that has time of its own; processes are the outermost frames."""
+    """Render every stack that has self time; processes are the outermost frames."""
     samples, weights = [], []
     own = tree.self_weight.tolist()
     for node in range(1, len(tree)):
@@ -27,7 +27,7 @@ def render_speedscope(tree: FlameTree, title: str) -> str:
 
 
 def render_speedscope_tracks(samples: SampleTable, by: str, window: Window, title: str) -> str:
-    """One profile for each core or thread. Where nothing of it was sampled, the stack is empty."""
+    """Render one profile for each core or thread. Times without samples have an empty stack."""
     frames = _frames([*samples.frames.names, *samples.comms], [*samples.frames.modules, *([""] * len(samples.comms))])
     return _document(title, frames, [_timed(samples, track, window) for track in tracks(samples, by)])
 

@@ -1,4 +1,4 @@
-"""Rows of any table as Parquet, Arrow (an IPC file) or CSV, written part by part."""
+"""Write rows of any table as Parquet, Arrow (an IPC file) or CSV, in parts."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO
@@ -8,12 +8,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-# Frames in a cell of CSV, which has no lists.
+# Separates frames in a CSV cell, as CSV has no lists.
 _SEPARATOR = ";"
 
 
 def write_tables(form: str, parts: Iterable[pa.Table], schema: pa.Schema, sink: BinaryIO) -> int:
-    """Write parts of a table with this schema; returns how many rows they had."""
+    """Write parts of a table with this schema; return the number of rows."""
     written = 0
     flat = pa.schema([_flat_field(field) for field in schema]) if form == "csv" else schema
     with _WRITERS[form](sink, flat) as writer:
@@ -39,12 +39,12 @@ def _flat(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if not pa.types.is_list(column.type):
         return column
     whole = column.combine_chunks()
-    # Names of Java's types have one.
+    # Names of Java types contain the separator.
     values = pc.replace_substring(whole.flatten().cast(pa.string()), _SEPARATOR, ":")
     return pc.binary_join(pa.ListArray.from_arrays(_offsets(whole), values), _SEPARATOR)
 
 
 def _offsets(lists: pa.ListArray) -> pa.Array:
-    """The offsets of lists that begin at 0, whatever part of another array they are."""
+    """The offsets of lists, rebased to 0, whichever slice of another array they are."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths).cast(pa.int32())])

@@ -1,7 +1,7 @@
-"""Samples, figures and events as trace events: the JSON that Perfetto and Chrome's about:tracing read.
+"""Write samples, metrics and events as trace events: the JSON that Perfetto and Chrome's about:tracing read.
 
-Each core (or thread) is a track; frames that follow each other in its samples are joined to slices, as in a flame
-chart. How busy a core was is a counter. Incidents are instants across all tracks, other events on tracks of their own.
+Each core (or thread) is a track; equal frames in successive samples are joined into slices, as in a flame chart. The
+busy share of a core is a counter. Incidents are instants across all tracks, other events have tracks of their own.
 Times are microseconds since 1970.
 """
 
@@ -19,7 +19,7 @@ from exhume.model.tables import INCIDENT, KERNEL_LOG
 from exhume.store.read.events import EventView
 from exhume.store.read.profile import SampleTable
 
-# Linux has no larger process ids (include/linux/threads.h, PID_MAX_LIMIT): these can't be those of a process.
+# Linux has no larger process ids (include/linux/threads.h, PID_MAX_LIMIT), so these can't collide with a process.
 _LARGEST_PID = 1 << 22
 CORES_PID, EVENTS_PID = _LARGEST_PID + 1, _LARGEST_PID + 2
 _EVENT_TRACKS = ("incidents", "kernel log", "other events")
@@ -29,8 +29,8 @@ _MICROSECOND = 1000
 def trace_event_parts(
     samples: SampleTable, by: str, window: Window, *, cores: pa.Table, events: Iterable[EventView], node: str
 ) -> Iterator[str]:
-    """The file, part by part: a minute of a large node has millions of slices. `cores` are rows of the table cpu with
-    `wall` (nanoseconds) and `busy` (permille)."""
+    """Yield the file in parts, as a minute of a large node has millions of slices. `cores` are rows of the table cpu
+    with `wall` (nanoseconds) and `busy` (permille)."""
     about = json.dumps({"exporter": "exhume", "node": node})
     yield f'{{"displayTimeUnit":"ms","otherData":{about},"traceEvents":[\n'
     parts = chain(
@@ -55,9 +55,9 @@ def _names(node: str) -> Iterator[dict[str, Any]]:
 
 
 def _track(samples: SampleTable, track: Track, window: Window) -> Iterator[str]:
-    """The names and the slices of a track."""
+    """Yield the names and the slices of a track."""
     pid = CORES_PID if track.pid is None else track.pid
-    # Not 0: that is the idle task of a core.
+    # Not 0, which is the idle task of a core.
     tid = track.cpu + 1 if track.cpu is not None else track.tid
     where = {"pid": pid, "tid": tid}
     if track.pid is not None:
@@ -73,7 +73,7 @@ def _track(samples: SampleTable, track: Track, window: Window) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Slice:
-    """A frame while it is on the stack, in microseconds since 1970; `about` is the rest of its JSON."""
+    """A frame for as long as it stays on the stack, in microseconds since 1970; `about` is the rest of its JSON."""
 
     about: str
     begin: int
@@ -81,11 +81,11 @@ class _Slice:
 
 
 def _slices(samples: SampleTable, track: Track, since: int) -> list[_Slice]:
-    """The slices of a track in the order in which they begin, outer ones first: of two that begin and end together, the
-    first is the outer one for viewers."""
+    """The slices of a track in order of their beginning, outer ones first: if two begin and end together, viewers take
+    the first for the outer one."""
     base, now = since // _MICROSECOND, 0
     found: list[_Slice] = []
-    # The frames that are open: what they are compared by, and their slice, of which the end is not known yet.
+    # The open frames: the key to compare them by, and their slice, whose end is not known yet.
     opened: list[tuple[object, _Slice]] = []
     about: dict[object, str] = {}
 

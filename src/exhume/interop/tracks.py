@@ -1,4 +1,4 @@
-"""Samples split by core or by thread: one track each, with its samples in the order of time."""
+"""Split samples by core or by thread: one track each, with its samples in order of time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from exhume.store.read.stacks import FrameTable, Ints, concat_ranges, unique_inv
 
 CORE, THREAD = "core", "thread"
 BY = (CORE, THREAD)
-# Half a period of the usual rate; times of samples are whole milliseconds.
+# Half a period of the usual rate; sample times are whole milliseconds.
 SLACK_US = 5000
 _MICROSECOND = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A core, or a thread with its process; `rows` are its samples."""
+    """A core, or a thread with its process; `rows` are the indices of its samples."""
 
     name: str
     rows: Ints
@@ -28,21 +28,21 @@ class Track:
 
     @property
     def labels(self) -> tuple[tuple[str, int], ...]:
-        """What the track is, by number."""
+        """The numeric labels that identify the track."""
         named = (("cpu", self.cpu), ("pid", self.pid), ("tid", self.tid))
         return tuple((name, value) for name, value in named if value is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The sums of one track."""
+    """The summed stacks of one track."""
 
     track: Track
     profile: StackProfile
 
 
 def tracks(samples: SampleTable, by: str) -> list[Track]:
-    """One for each core, in their order, or for each thread, by process and thread."""
+    """Return one track per core, in order, or per thread, by process and thread."""
     if by == CORE:
         cores = np.unique(samples.cpus).tolist()
         return [Track(f"core {cpu}", np.flatnonzero(samples.cpus == cpu), cpu=cpu) for cpu in cores]
@@ -51,7 +51,7 @@ def tracks(samples: SampleTable, by: str) -> list[Track]:
     first = np.flatnonzero(np.diff(pids, prepend=-1) | np.diff(tids, prepend=-1))
     found = []
     for rows in np.split(order, first[1:]) if len(order) else []:
-        # A thread may have changed its name: the last one is what it is known by.
+        # A thread may have changed its name: use the last one.
         comm = samples.comms[int(samples.comm_index[rows[-1]])]
         pid, tid = int(samples.pids[rows[0]]), int(samples.tids[rows[0]])
         found.append(Track(f"{comm} {tid}", rows, pid=pid, tid=tid))
@@ -59,12 +59,12 @@ def tracks(samples: SampleTable, by: str) -> list[Track]:
 
 
 def parts(samples: SampleTable, by: str) -> list[Part]:
-    """The sums of each track."""
+    """Sum the stacks of each track."""
     return [Part(track, _summed(samples, track.rows)) for track in tracks(samples, by)]
 
 
 def _summed(samples: SampleTable, rows: Ints) -> StackProfile:
-    """The sums of some samples. Only with the names that they have: a node has thousands of threads."""
+    """Sum the stacks of some samples, with only the thread names in use, as a node has thousands of threads."""
     pairs, members = unique_inverse(samples.comm_index[rows] * len(samples.stacks) + samples.stack_index[rows])
     comms, comm_index = unique_inverse(pairs // max(1, len(samples.stacks)))
     stacks, stack_index = unique_inverse(pairs % max(1, len(samples.stacks)))
@@ -85,9 +85,11 @@ def _summed(samples: SampleTable, rows: Ints) -> StackProfile:
 
 
 def runs(samples: SampleTable, track: Track, since: int) -> Iterator[tuple[int, int, int, int]]:
-    """The samples of a track on a time axis that begins at `since`, in microseconds, as (begin, end, row, stack). Each
-    is as long as the CPU time that it stands for, and begins when it was taken, or where the one before it ends if that
-    is later, or earlier by no more than the slack: samples of a busy core follow each other without gaps."""
+    """Yield the samples of a track as (begin, end, row, stack) on a time axis that begins at `since`, in microseconds.
+
+    Each sample lasts for the CPU time that it stands for. It begins when it was taken; if the sample before it ends
+    later, or earlier by no more than the slack, it begins at that end instead: samples of a busy core follow each other
+    without gaps."""
     taken: npt.NDArray[np.int64] = (samples.walls[track.rows] - since) // _MICROSECOND
     columns = (taken, samples.weights_us[track.rows], track.rows, samples.stack_index[track.rows])
     now = 0
