@@ -1,1 +1,2 @@
-"""Readers of other tools' files: a module per format, one form that they hand over, one writer of the timeline."""
+"""Importers of other tools' files: a module per format, a common form for their results, and one writer of the
+timeline."""

@@ -1,6 +1,6 @@
-"""Stacks with sums in place of single samples: they are spread evenly, so that any part of the time has its share.
+"""Import summed stacks instead of single samples: sums are spread evenly, so that every part of the time has its share.
 
-Few such files have cores or processes: without them all time is on core 0, and the recording says so.
+Few such files record cores or processes: without them all time is put on core 0, and the recording says so.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from exhume.interop.importers.form import SampleBatch, StackBook, Unreadable
 from exhume.interop.importers.spool import Intake
 from exhume.model.clock import NANOS
 
-# A sum becomes several samples, so that a part of the time shows it; so many in all, at most.
+# A sum becomes several samples, so that every part of the time shows it; this is the maximum for all sums together.
 _MOST_ROWS = 200_000
 _USUAL_WEIGHT_US = 10_000
 _LONGEST_S = 7 * 86_400
@@ -20,7 +20,7 @@ NO_CORES = ("cores", "the file has no cores: all of its time is on core 0", "imp
 
 
 class StackSum(NamedTuple):
-    """A stack with its CPU time: places in a StackBook and in a list of names, microseconds."""
+    """A stack with its CPU time: indices into a StackBook and a list of names, and microseconds."""
 
     stack: int
     comm: int
@@ -33,8 +33,8 @@ class StackSum(NamedTuple):
 def put_sums(
     intake: Intake, book: StackBook, comms: "CommPlaces", sums: Sequence[StackSum], time: tuple[int, int]
 ) -> None:
-    """Spread sums over a time, which is its begin and its length in nanoseconds; without a length, over as much time as
-    they are. Raises Unreadable where they are more than any recording is long."""
+    """Spread sums over a time given by its begin and length in nanoseconds; without a length, over as much time as the
+    sums amount to. Raises Unreadable if they exceed the length of any recording."""
     since, nanos = time
     summary = intake.summary
     weights = np.array([each.weight_us for each in sums], np.float64)
@@ -48,7 +48,7 @@ def put_sums(
     unit = max(_USUAL_WEIGHT_US, total / _MOST_ROWS)
     counts = np.maximum(1, np.round(weights / unit)).astype(np.int64)
     rows = np.repeat(np.arange(len(sums)), counts)
-    # Each stack's samples lie evenly over the time, and stacks apart from each other.
+    # The samples of each stack are spread evenly over the time, with an offset between stacks.
     place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     phase = (np.arange(len(sums)) * 0.618033988749895) % 1.0
     share = (place + phase[rows]) / counts[rows]
@@ -73,7 +73,7 @@ def put_sums(
 
 
 class CommPlaces:
-    """Names of threads, each once."""
+    """Interns thread names."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

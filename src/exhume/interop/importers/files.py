@@ -1,4 +1,4 @@
-"""Files to import, as they are found: regular files, directories of them, standard input; compressed or not."""
+"""Find and open the files to import: regular files, directories, standard input; compressed or not."""
 
 import gzip
 import hashlib
@@ -18,15 +18,15 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 HEAD_BYTES = 64 << 10
 _FIRST_PART = "data"
 _CHUNK = 1 << 20
-# A text of stacks shrinks to a thirtieth; what unpacks to more than this many times its size is made to fill memory or
-# time, not to be read. Small files may be of one repeated line.
+# Text of stacks compresses to a thirtieth; a file that unpacks to more than this many times its size is a decompression
+# bomb. Small files may consist of one repeated line.
 _MOST_RATIO, _FREE_BYTES = 300, 16 << 20
-# No line of any of the formats is longer.
+# No format has longer lines.
 MAX_LINE = 1 << 20
 
 
 class InputFile:
-    """A regular file, or from where to where of one, which `span` says. Raises Unreadable where it can't be opened."""
+    """A regular file, or the part of one given by `span`. Raises Unreadable if it can't be opened."""
 
     def __init__(self, path: Path, name: str | None = None, span: tuple[int, int] | None = None) -> None:
         self.path = path
@@ -43,23 +43,23 @@ class InputFile:
         self.uid = status.st_uid
         self.packing = _packing(self._begin(4))
         self.head = self._begin(HEAD_BYTES) if not self.packing else self._unpacked_head()
-        #: The files that belong to the first one of a directory of perf record --threads.
+        #: The other files of a directory of perf record --threads, for its first file.
         self.parts = [InputFile(part) for part in _parts_of(path)] if path.name == _FIRST_PART else []
 
     @property
     def whole_size(self) -> int:
-        """The bytes of the file and of its parts."""
+        """The size of the file and its parts in bytes."""
         return self.size + sum(part.size for part in self.parts)
 
     def open(self) -> IO[bytes]:
-        """The bytes of the file as they are."""
+        """Open the file as it is."""
         try:
             return self.path.open("rb")
         except OSError as error:
             raise Unreadable((error.strerror or str(error)).lower()) from error
 
     def open_unpacked(self) -> IO[bytes]:
-        """The bytes of the file, unpacked where it is compressed. Reading raises Unreadable for damaged ones."""
+        """Open the file, unpacked if it is compressed. Reading raises Unreadable for damaged files."""
         if self.span is not None:
             return io.BufferedReader(_Span(self.open(), *self.span), _CHUNK)
         if not self.packing:
@@ -67,11 +67,11 @@ class InputFile:
         return io.BufferedReader(_Unpacked(self.open(), self.packing, self.size), _CHUNK)
 
     def read_all(self, most: int) -> bytes:
-        """All of the file, unpacked. Raises Unreadable where it is more than `most` bytes."""
+        """Read the whole file, unpacked. Raises Unreadable if it has more than `most` bytes."""
         pieces: list[bytes] = []
         size = 0
         with self.open_unpacked() as content:
-            # In pieces: read(most) would allocate all of it first, however small the file is.
+            # Read in chunks: read(most) would allocate everything first, however small the file is.
             while piece := content.read(_CHUNK):
                 pieces.append(piece)
                 size += len(piece)
@@ -80,7 +80,7 @@ class InputFile:
         return b"".join(pieces)
 
     def digest(self) -> str:
-        """The hash of its content: by this a file is known again."""
+        """The hash of the content, by which a file is recognised."""
         found = hashlib.blake2b(digest_size=16)
         for each in (self, *self.parts):
             with each.open() as file:
@@ -98,7 +98,7 @@ class InputFile:
 
 
 def _parts_of(first: Path) -> list[Path]:
-    """The files of the threads (tools/perf/util/data.c, perf_data__open_dir)."""
+    """The files of the other threads (tools/perf/util/data.c, perf_data__open_dir)."""
     found = [each for each in first.parent.glob(f"{_FIRST_PART}.*") if each.suffix[1:].isdecimal() and each.is_file()]
     return sorted(found, key=lambda each: int(each.suffix[1:]))
 
@@ -108,7 +108,7 @@ def _packing(head: bytes) -> str:
 
 
 class _Unpacked(io.RawIOBase):
-    """A compressed file's content, in pieces; refuses what grows without bounds."""
+    """The content of a compressed file, in chunks; refuses content that grows without bounds."""
 
     def __init__(self, file: IO[bytes], packing: str, size: int) -> None:
         self._file = file
@@ -140,7 +140,7 @@ class _Unpacked(io.RawIOBase):
 
 
 class _Span(io.RawIOBase):
-    """The bytes of a file from one offset to another."""
+    """The bytes of a file between two offsets."""
 
     def __init__(self, file: IO[bytes], begin: int, end: int) -> None:
         self._file = file
@@ -162,7 +162,7 @@ class _Span(io.RawIOBase):
 
 
 def chunks(file: IO[bytes] | io.RawIOBase, size: int = 8 << 20) -> Iterator[tuple[int, bytes]]:
-    """Whole lines of a text, many at a time, each with its offset. A line beyond MAX_LINE raises Unreadable."""
+    """Yield whole lines of a text in large chunks, each with its offset. A line beyond MAX_LINE raises Unreadable."""
     rest = b""
     offset = 0
     while True:
@@ -182,7 +182,7 @@ def chunks(file: IO[bytes] | io.RawIOBase, size: int = 8 << 20) -> Iterator[tupl
 
 
 def expand(paths: list[str], spooled_stdin: Path) -> Iterator[tuple[str, Path]]:
-    """The files that arguments name: those in a directory in the order of their names; `-` is standard input, which is
+    """Yield the files that the arguments name: those in a directory sorted by name; `-` is standard input, which is
     written to a file first."""
     for text in paths:
         if text == "-":
@@ -192,7 +192,7 @@ def expand(paths: list[str], spooled_stdin: Path) -> Iterator[tuple[str, Path]]:
         if path.is_dir():
             first = path / _FIRST_PART
             if first.is_file() and first.with_suffix(".0").is_file():
-                # Of perf record --threads: one recording.
+                # A directory of perf record --threads is one recording.
                 yield text, first
                 continue
             inside = sorted(each for each in path.iterdir() if not each.name.startswith("."))
@@ -202,7 +202,7 @@ def expand(paths: list[str], spooled_stdin: Path) -> Iterator[tuple[str, Path]]:
 
 
 def spool_stdin(target: Path) -> None:
-    """Write standard input to a file: formats are recognised by their beginning, and some are read twice."""
+    """Write standard input to a file: formats are recognised by their beginning, and some files are read twice."""
     with target.open("wb") as file, os.fdopen(os.dup(0), "rb") as source:
         while content := source.read(_CHUNK):
             file.write(content)

@@ -1,4 +1,4 @@
-"""Folded stacks, `comm;frame;frame count`, as stackcollapse-perf.pl, bpftrace tools and exhume write them."""
+"""Import folded stacks, `comm;frame;frame count`, as stackcollapse-perf.pl, bpftrace tools and exhume write them."""
 
 import re
 
@@ -11,10 +11,10 @@ from exhume.interop.importers.form import NoWallTime, ReadOptions, StackBook, Un
 from exhume.interop.importers.spool import Intake
 
 _LINE = re.compile(rb"(\S.*?) (\d{1,18})(?:\.\d+)?\s*$")
-# What stackcollapse-perf.pl --all appends: kernel, inlined, compiled at run time.
+# Suffixes that stackcollapse-perf.pl --all appends: kernel, inlined, compiled at run time.
 _KINDS = {"_[k]": KERNEL, "_[i]": USER, "_[j]": JIT}
-# A count stands for one sample at 100 Hz, unless that makes more than a day. Where the least of all is larger than any
-# stack is sampled only once, weights are microseconds, as exhume writes them.
+# A count stands for one sample at 100 Hz, unless that adds up to more than a day. If even the smallest count is too
+# large for a stack that was sampled once, the weights are microseconds, as exhume writes them.
 _SAMPLE_US, _MOST_US = 10_000.0, 86_400e6
 _LEAST_MICROSECONDS = 500
 _MOST_STACKS = 2_000_000
@@ -27,7 +27,7 @@ def looks_like_folded(head: str) -> bool:
 
 
 def read_folded(file: InputFile, intake: Intake, options: ReadOptions) -> None:
-    """Raises Unreadable."""
+    """Read folded stacks into a spool. Raises Unreadable."""
     if options.start is None:
         raise NoWallTime("folded stacks have no time; give the time of the first sample with --start")
     book, comms = StackBook(), CommPlaces()

@@ -1,6 +1,7 @@
-"""The form that every importer hands over: samples with named stacks, figures of cores, log lines, what was left out.
+"""The form in which every importer returns its results: samples with named stacks, core metrics, log lines, and what
+was left out.
 
-Times are wall nanoseconds since 1970: the recording that is made of them has that as its one clock.
+Times are wall nanoseconds since 1970: the recording made from them has no other clock.
 """
 
 from array import array
@@ -22,7 +23,7 @@ U64Array = npt.NDArray[np.uint64]
 SAMPLES, CORES, LOG = "samples", "cores", "log"
 
 UNKNOWN_FRAME = make_frame(USER, "[unknown]", "[unknown]")
-# Where the time of a sample went, by its stack.
+# The mode in which the time of a sample was spent, by its stack.
 USER_MODE, SYSTEM_MODE, SOFTIRQ_MODE, IDLE_MODE = range(4)
 MODES = ("user", "system", "softirq", "idle")
 # kernel/softirq.c: __do_softirq until 6.8, then handle_softirqs; run_ksoftirqd calls either.
@@ -30,7 +31,7 @@ _SOFTIRQ = frozenset(("__do_softirq", "handle_softirqs", "__softirqentry_text_st
 
 
 class Unreadable(Exception):
-    """A file that can't be imported (any further): the reason, and where in the file."""
+    """A file that can't be imported, or not beyond some place: the reason, and the place in the file."""
 
     def __init__(self, reason: str, offset: int | None = None) -> None:
         super().__init__(reason)
@@ -38,12 +39,12 @@ class Unreadable(Exception):
 
 
 class NoWallTime(Unreadable):
-    """A file whose clock began at boot, with nothing that says when that was."""
+    """A file whose clock starts at boot, and nothing says when the boot was."""
 
 
 @dataclass(slots=True)
 class LeftOut:
-    """Something in a file that was not imported: where it was first met, and how often."""
+    """Something in a file that was not imported: where it was first seen, and how often."""
 
     reason: str
     offset: int | None = None
@@ -51,7 +52,7 @@ class LeftOut:
 
 
 class LeftOutLog:
-    """What was left out of one file, by reason; the first place of each is kept."""
+    """What was left out of one file, by reason, with the first place of each."""
 
     def __init__(self) -> None:
         self._found: dict[str, LeftOut] = {}
@@ -72,7 +73,7 @@ class LeftOutLog:
 
 @dataclass(slots=True)
 class Origin:
-    """What a file says of the node that it comes from; empty or 0 where it says nothing."""
+    """What a file says about the node that it comes from; empty or 0 if it says nothing."""
 
     node: str = ""
     kernel: str = ""
@@ -83,7 +84,7 @@ class Origin:
     timezone: str = ""
 
     def merge(self, other: "Origin") -> None:
-        """Take what is not known yet."""
+        """Take over values that are not known yet."""
         for name in ("node", "kernel", "arch", "event", "rate_hz", "timezone"):
             setattr(self, name, getattr(self, name) or getattr(other, name))
         self.cores = max(self.cores, other.cores)
@@ -91,9 +92,9 @@ class Origin:
 
 @dataclass(slots=True)
 class FileSummary:
-    """What was imported of one file. `spans` is the first and last moment of each kind of content;
-    `missing` are source, reason and remedy of what it can't know; `others` counts samples of events that were not
-    imported, by name."""
+    """The summary of one imported file. `spans` is the first and last moment of each kind of content; `missing` has
+    source, reason and remedy of what the file can't contain; `others` counts samples of events that were not imported,
+    by name."""
 
     path: str
     digest: str = ""
@@ -110,7 +111,7 @@ class FileSummary:
     known: bool = False
 
     def merge(self, other: "FileSummary") -> None:
-        """Take in what was found in another part of the same file."""
+        """Merge the summary of another part of the same file."""
         self.origin.merge(other.origin)
         for family, (since, until) in other.spans.items():
             known = self.spans.get(family, (since, until))
@@ -130,10 +131,10 @@ class FileSummary:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How files are read. `offset` is wall time minus time since boot, for files that only have the latter, and `start`
-    when files without any time begin; `zone` is that of wall times that name none (None is that of this machine);
-    `event` is the one to import of files with several; `kallsyms` a list of the kernel's symbols, and `cache` perf's
-    directory of build ids (tools/perf/util/config.c, set_buildid_dir)."""
+    """How to read files. `offset` is wall time minus time since boot, for files with only the latter; `start` is the
+    beginning of files without any time; `zone` is the time zone of wall times without one (None: that of this machine);
+    `event` is the event to import from files with several; `kallsyms` is a list of kernel symbols; `cache` is perf's
+    build-id directory (tools/perf/util/config.c, set_buildid_dir)."""
 
     offset: int | None = None
     start: int | None = None
@@ -144,7 +145,7 @@ class ReadOptions:
 
 
 class StackBook:
-    """The stacks of one file, each once, known by their place."""
+    """The distinct stacks of one file, identified by their index."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[bool, int], int] = {}
@@ -154,7 +155,7 @@ class StackBook:
         self._modes = array("B")
 
     def frame(self, kind: str, module: str, name: str) -> Frame:
-        """The frame of that name."""
+        """Return the frame with that name."""
         key = (kind, module, name)
         found = self._frames.get(key)
         if found is None:
@@ -162,7 +163,7 @@ class StackBook:
         return found
 
     def add(self, frames: Sequence[Frame], *, idle_task: bool) -> int:
-        """The place of a stack, given with its leaf first."""
+        """Return the index of a stack, which is given leaf first."""
         chain = tuple(reversed(frames)) or (UNKNOWN_FRAME,)
         number = stack_id(chain)
         place = self._places.get((idle_task, number))
@@ -174,11 +175,11 @@ class StackBook:
         return place
 
     def ids(self, places: I64Array) -> U64Array:
-        """The 64-bit names of some stacks."""
+        """The 64-bit ids of some stacks."""
         return np.frombuffer(self._ids, np.uint64)[places]
 
     def modes(self, places: I64Array) -> npt.NDArray[np.int64]:
-        """Where the time of some stacks went."""
+        """The modes in which the time of some stacks was spent."""
         return np.frombuffer(self._modes, np.uint8)[places].astype(np.int64)
 
 
@@ -190,7 +191,7 @@ def _mode(chain: tuple[Frame, ...]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Samples column by column; `comm` and `stack` are places in lists of names and in a StackBook."""
+    """Samples in columns; `comm` and `stack` are indices into a list of names and into a StackBook."""
 
     time: I64Array
     cpu: I64Array

@@ -1,4 +1,4 @@
-"""The formats that are imported: how each is recognised, when its first moment was, and who reads it."""
+"""The supported import formats: how each is recognised, how its start time is found, and which reader it has."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from exhume.interop.importers.spool import Intake
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What the beginning of a file says. `boot_time` is its first sample in nanoseconds since boot, where it has no
-    wall time, `log_time` its first line likewise, and `length` its duration; `offset` is wall time minus that clock;
-    `per_second` how many samples it has."""
+    """What the beginning of a file shows. `boot_time` is its first sample in nanoseconds since boot if it has no wall
+    time, `log_time` its first log line likewise, and `length` its duration; `offset` is wall time minus that clock;
+    `per_second` is the number of samples per second."""
 
     format: "Format"
     boot_time: int | None = None
@@ -27,8 +27,8 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`cut` returns offsets that a file can be cut at, so that about as many parts as it is asked for can be read
-    apart. All raise Unreadable."""
+    """`cut` returns offsets at which a file can be split into about the requested number of parts, to be read
+    separately. All functions raise Unreadable."""
 
     name: str
     matches: Callable[[InputFile], bool]
@@ -38,7 +38,7 @@ class Format:
 
 
 def _text(file: InputFile) -> str:
-    """The beginning of a file as text; empty where it is none."""
+    """The beginning of a file as text; empty if it is not text."""
     return "" if b"\0" in file.head else file.head.decode("utf-8", "replace")
 
 
@@ -75,7 +75,7 @@ FORMATS: tuple[Format, ...] = (
 
 
 def recognise(file: InputFile) -> Probe:
-    """What a file is. Raises Unreadable for what is none of the formats."""
+    """Recognise the format of a file. Raises Unreadable if it has none of the formats."""
     if not file.size:
         raise Unreadable("empty")
     for form in FORMATS:

@@ -1,4 +1,4 @@
-"""Imports files into a recording: each is read into a spool, then all become one timeline."""
+"""Import files into a recording: each is read into a spool, then all are merged into one timeline."""
 
 import multiprocessing
 import os
@@ -58,15 +58,15 @@ from exhume.store.format.names import IMPORT_STAGING_NAME, LIVE_DIRECTORY
 from exhume.store.read.index import sealed_segments
 from exhume.store.write.lock import DirectoryLock, cannot_write
 
-# Below this, another process takes longer to start than it saves.
+# For smaller files, starting another process takes longer than it saves.
 _WORTH_SHARING = 4 << 20
 _MOST_PROCESSES = 8
 _SEGMENT_S, _LONG_SEGMENT_S, _FEW_SAMPLES = 60, 300, 1000
-# Buffers of one perf record may reach a little into the file after; more than this is another recording of that time.
+# The buffers of one perf record may overlap the next file a little; a larger overlap is another recording of that time.
 _OVERLAP_NS = NANOS
 _GAP_NS = NANOS
 _WITH_EXHUME = "record with exhume"
-# What no imported file has.
+# Sources that no imported file has.
 _NEVER = tuple(
     MissingSource(source, "an imported file does not have it", _WITH_EXHUME)
     for source in ("run-queue wait", "node", "cgroups", "softnet", "interrupts", "threads", "throttling", "containers")
@@ -84,7 +84,8 @@ _BY_FAMILY = {
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """Files into a directory. `start` is the wall time of the first moment of files that only have time since boot."""
+    """A request to import files into a directory. `start` is the wall time at which files with only time since boot
+    begin."""
 
     paths: tuple[str, ...]
     directory: Path
@@ -96,7 +97,7 @@ class ImportRequest:
 
 @dataclass(slots=True)
 class ImportResult:
-    """What came of it: each file with what was imported and left out. `losses` are gaps and overlaps."""
+    """The result of an import: each file with what was imported and left out. `losses` are gaps and overlaps."""
 
     files: list[FileSummary]
     segments: int = 0
@@ -111,7 +112,7 @@ class ImportResult:
 
 
 class StoppedAtFirst(Exception):
-    """With --strict, something was left out: the file, where, and why. Nothing was imported."""
+    """Something was left out with --strict: the file, the place, and the reason. Nothing was imported."""
 
     def __init__(self, file: FileSummary, left_out: LeftOut) -> None:
         super().__init__(left_out.reason)
@@ -123,7 +124,7 @@ Progress = Callable[[str, float], None]
 
 
 def import_files(request: ImportRequest, progress: Progress = lambda stage, share: None) -> ImportResult:
-    """Import files. Raises RecordingError where the directory can't be written to or holds a recording of another kind,
+    """Import files. Raises RecordingError if the directory can't be written to or contains a recording of another kind,
     and StoppedAtFirst."""
     lock = DirectoryLock(request.directory)
     with closing(lock):
@@ -149,7 +150,7 @@ def import_files(request: ImportRequest, progress: Progress = lambda stage, shar
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A file to be read, or a part of one."""
+    """A file to read, or a part of one."""
 
     path: Path
     name: str
@@ -228,16 +229,16 @@ def _probed(paths: list[tuple[str, Path]]) -> tuple[list[tuple[str, InputFile, P
 
 
 def _segment_s(probes: list[Probe]) -> int:
-    """Segments of few samples are long, as the recorder's are: their stacks take most of the room."""
+    """Segments with few samples are long, as in the recorder: their stacks take most of the space."""
     densest = max((probe.per_second for probe in probes), default=0)
     return _LONG_SEGMENT_S if 0 < densest < _FEW_SAMPLES else _SEGMENT_S
 
 
 def _boot_offset(request: ImportRequest, probes: list[Probe]) -> int | None:
-    """Wall time minus time since boot: as the user says, or as one of the files does."""
+    """Wall time minus time since boot, as given by the user or found in one of the files."""
     if request.start is not None:
         firsts = [probe.boot_time for probe in probes if probe.boot_time is not None and probe.offset is None]
-        # A log begins at boot: it is the samples' beginning that a user knows.
+        # A log begins at boot, whereas the time that a user knows is the beginning of the samples.
         firsts = firsts or [probe.log_time for probe in probes if probe.log_time is not None]
         return request.start - min(firsts) if firsts else None
     return next((probe.offset for probe in probes if probe.offset is not None), None)
@@ -250,14 +251,14 @@ def _raise_if_strict(request: ImportRequest, summary: FileSummary) -> None:
 
 
 def _processes(request: ImportRequest, total: int) -> int:
-    """On how many cores so many bytes are worth to be read."""
+    """The number of processes worth using to read this many bytes."""
     if total < _WORTH_SHARING:
         return 1
     return request.processes or min(len(os.sched_getaffinity(0)), _MOST_PROCESSES)
 
 
 def _parts(job: _Job, file: InputFile, probe: Probe, most: int) -> list[_Job]:
-    """A file in as many parts as are read at once, where it is of a format that can be cut."""
+    """Split a file into as many parts as are read in parallel, if its format can be cut."""
     most = min(most, file.size // max(1, _WORTH_SHARING))
     cuts = probe.format.cut(file, most) if probe.format.cut is not None and most > 1 else []
     if not cuts:
@@ -270,29 +271,29 @@ def _parts(job: _Job, file: InputFile, probe: Probe, most: int) -> list[_Job]:
 
 @contextmanager
 def _workers(processes: int) -> Iterator[Callable[[Any, Iterable[Any]], Iterable[Any]]]:
-    """What calls a function for each of some arguments, in order, in so many processes."""
+    """Yield a function that maps another one over arguments, in order, in this many processes."""
     if processes == 1:
         yield map
         return
-    # Started before anything that makes threads: a forked process has the modules that this one loaded.
+    # Start them before anything that creates threads: a forked process has the modules that this one has loaded.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(processes, context, _prepare_process) as pool:
         yield pool.map
 
 
 def _prepare_process() -> None:
-    # The process that was asked to import answers Ctrl-C, and stops the others.
+    # The importing process handles Ctrl-C, and stops the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
 
 
 def _read_one(job: _Job) -> FileSummary:
-    """Read one file, or a part of it, into its spool."""
+    """Read a file, or a part of one, into its spool."""
     summary = FileSummary(job.name)
     left_out = LeftOutLog()
     try:
         file = InputFile(job.path, job.name, job.span)
-        # Of a file that may be known every part has to find out.
+        # If the file may be known already, every part has to find out.
         hashed = not job.part or bool(job.known)
         with _digest_of(file, summary, at_once=bool(job.known)) if hashed else nullcontext():
             form = recognise(file).format
@@ -326,7 +327,7 @@ def _read_as(form: Format, file: InputFile, intake: Intake, options: ReadOptions
 
 @contextmanager
 def _digest_of(file: InputFile, summary: FileSummary, *, at_once: bool) -> Iterator[None]:
-    """Set the digest of a file: on another core while it is read, or before, where it may turn out to be known."""
+    """Set the digest of a file: in parallel while it is read, or before that if the file may turn out to be known."""
     if at_once:
         summary.digest = file.digest()
         yield
@@ -340,7 +341,7 @@ def _digest_of(file: InputFile, summary: FileSummary, *, at_once: bool) -> Itera
 
 
 def _leave_repeated(summaries: list[FileSummary]) -> None:
-    """Of files with the same content the first counts."""
+    """Of files with the same content, keep the first."""
     seen: set[str] = set()
     for summary in summaries:
         summary.known |= summary.digest in seen
@@ -351,7 +352,7 @@ def _leave_repeated(summaries: list[FileSummary]) -> None:
 def _plan(
     request: ImportRequest, known: ImportList | None, segment_s: int, fresh: list[tuple[_Job, FileSummary]]
 ) -> tuple[Plan, ImportList, list[int]]:
-    """How the timeline is made, what it will be made of, and the segments that change."""
+    """Plan the timeline: its parameters, the pieces that it consists of, and the segments that change."""
     old = known.files if known else []
     added = [
         ImportedFile(
@@ -386,7 +387,8 @@ def _plan(
     numbers = {number for piece in plan.pieces for number in piece.segments} | _stale(before, losses, segment_s)
     sealed = sealed_segments(request.directory)
     only_logs = not {SAMPLES, CORES} & {family for file in old for family in file.spans}
-    # The facts of a recording are those of its newest segment; one of logs alone is another once it has anything else.
+    # The facts of a recording are those of its newest segment; if it had only logs and now gets more, all segments
+    # change.
     changed = sealed if only_logs and not plan.only_logs else sealed[-1:]
     numbers |= {segment_number(segment, segment_s) for segment in changed}
     return plan, imports, sorted(numbers)
@@ -399,7 +401,7 @@ def _write(
     run: Callable[[Any, Iterable[Any]], Iterable[Any]],
     progress: Progress,
 ) -> tuple[int, int]:
-    """Write the segments that change; returns how many there are, and their bytes."""
+    """Write the segments that change; return their number and size in bytes."""
     marks = IncidentMarks()
     names: list[str] = []
     replaced: list[str] = []
@@ -440,8 +442,8 @@ def _finish(job: tuple[Plan, Path | None, pa.Table, pa.Table]) -> list[tuple[str
 def _taken(
     family: str, old: list[ImportedFile], added: list[ImportedFile]
 ) -> tuple[list[list[tuple[int, int]]], list[Losses]]:
-    """The times of each new file that count, and the overlaps: what two files cover counts once, by the one that
-    was there before or begins earlier."""
+    """The times of each new file that count, and the overlaps: time covered by two files counts once, for the file that
+    was imported before or begins earlier."""
     earlier = [(*file.spans[family], frozenset(file.cpus), file.name) for file in old if family in file.spans]
     taken: list[list[tuple[int, int]]] = [[] for _ in added]
     losses = []
@@ -470,7 +472,7 @@ def _without(span: tuple[int, int], hole: tuple[int, int]) -> list[tuple[int, in
 
 
 def _gaps(files: list[ImportedFile]) -> list[Losses]:
-    """The times between files of one kind that none of them covers."""
+    """The gaps between files of one kind."""
     losses = []
     for family in (SAMPLES, CORES):
         reach: int | None = None
@@ -498,7 +500,7 @@ def _facts(
     origin = Origin()
     before: list[MissingSource] = []
     if known is not None:
-        # Takes 25 ms, which a first import does not need.
+        # The import takes 25 ms, which a first import of files doesn't need.
         from exhume.store.read.recording import Recording
 
         facts = Recording.open(request.directory).facts

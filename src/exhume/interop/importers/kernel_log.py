@@ -1,7 +1,7 @@
-"""Kernel logs: dmesg in all of its time formats, journalctl (short, short-iso, json), syslog.
+"""Import kernel logs: dmesg in all of its time formats, journalctl (short, short-iso, json), syslog.
 
-sys-utils/dmesg.c of util-linux (print_record), src/shared/logs-show.c of systemd. Lines mean what the recorder's
-signatures say they do, so that what starves a core is an incident here too.
+sys-utils/dmesg.c of util-linux (print_record), src/shared/logs-show.c of systemd. Lines are classified by the
+recorder's signatures, so that what starves a core is an incident here too.
 """
 
 import json
@@ -24,7 +24,7 @@ _MONTHS = {
     name: place + 1
     for place, name in enumerate(("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"))
 }
-# Of dmesg: priority, boot time or wall time, delta, caller.
+# dmesg: priority, boot time or wall time, delta, caller.
 _PREFIX = r"(?:<\d{1,4}>|[a-z]+ *:[a-z]+ *: )?"
 _BOOT = re.compile(_PREFIX + r"\[ *(\d{1,10})\.(\d{6})(?: <[ +]*\d+\.\d+>)?\](?:\[ *[TC]\d+\])? ?(.*)", re.DOTALL)
 _CTIME = re.compile(
@@ -42,7 +42,7 @@ _DELTA = re.compile(_PREFIX + r"\[(?: *\+|<) *(\d{1,10})\.(\d{6})>?\] ?(.*)", re
 _SHORT = re.compile(
     r"(?:<\d{1,4}>)?([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))? (\S+) (.*)", re.DOTALL
 )
-# Behind the time of syslog and the journal: the host, the program, and often the kernel's own stamp.
+# After the time in syslog and journal lines: the host, the program, and often the kernel's own timestamp.
 _PROGRAM = re.compile(r"([\w.-]+) ([\w./-]+)(?:\[\d+\])?: (.*)", re.DOTALL)
 _OF_PROGRAM = re.compile(r"^\S+ [\w.-]+ (?:kernel|[\w./-]+\[\d+\]): ", re.MULTILINE)
 _STAMPED = re.compile(r"\[ *(\d{1,10})\.(\d{6})\] ?(.*)", re.DOTALL)
@@ -50,7 +50,7 @@ _NOT_LINES = ("-- ", "# ")
 
 
 class Line(NamedTuple):
-    """A line of the kernel's. Of its times at least one is known: `wall` and `boot` are nanoseconds."""
+    """A line of the kernel log. At least one of its times is known: `wall` and `boot` are nanoseconds."""
 
     wall: int | None
     boot: int | None
@@ -59,7 +59,7 @@ class Line(NamedTuple):
 
 
 def looks_like_log(head: str) -> bool:
-    """Whether most of some lines are those of a log, of which some are the kernel's."""
+    """Whether most of some lines are log lines, and some of them come from the kernel."""
     if head.lstrip().startswith("{"):
         return '"dmesg"' in head[:200] or '"__REALTIME_TIMESTAMP"' in head
     lines = [line for line in head.split("\n")[:-1] if line.strip() and not line.startswith(_NOT_LINES)][:200]
@@ -70,18 +70,18 @@ def looks_like_log(head: str) -> bool:
 
 
 class LogParser:
-    """Lines of one file, of which the beginning is `head`. Its last change has the year of times without one; `zone` is
-    that of times that name none. Times may be differences."""
+    """Parses the lines of one file that begins with `head`. Its modification time gives the year of times without one;
+    `zone` is the zone of times without one. Times may be deltas."""
 
     def __init__(self, head: str, modified_ns: int, zone: tzinfo | None) -> None:
         self._modified = datetime.fromtimestamp(modified_ns // NANOS, zone or UTC)
-        # syslog and the journal have lines of every program; dmesg has no names of programs.
+        # syslog and the journal have lines of every program; dmesg has no program names.
         self._names_programs = _OF_PROGRAM.search(head) is not None
         self._zone = zone
         self._last: int | None = None
 
     def parse(self, line: str) -> Line | None:
-        """A line of the kernel's; None for what is none. Raises ValueError for an impossible time."""
+        """Parse a line of the kernel; None for any other line. Raises ValueError for an impossible time."""
         if match := _BOOT.match(line):
             return Line(None, int(match[1]) * NANOS + int(match[2]) * 1000, match[3])
         if match := _CTIME.match(line):
@@ -109,7 +109,7 @@ class LogParser:
         return None
 
     def _from_program(self, wall: int, rest: str) -> Line | None:
-        """A line behind a time, with a host and a program before it."""
+        """Parse the rest of a line after its time: a host, a program and the text."""
         program = _PROGRAM.match(rest)
         if program is None or program[2] != "kernel":
             return None
@@ -120,7 +120,7 @@ class LogParser:
         return Line(wall, boot, stamped[3], program[1])
 
     def _in_year(self, month: str, day: str, clock: str, fraction: str | None = None) -> int:
-        """A time without a year: the last such before the file was written."""
+        """A time without a year: the latest such time before the file was written."""
         year = self._modified.year
         late = int((self._modified - _EPOCH).total_seconds() + 86_400) * NANOS
         wall = self._wall((year, _MONTHS[month], int(day)), clock, fraction)
@@ -138,7 +138,7 @@ class LogParser:
 
 
 def _json_lines(text: str) -> Iterator[Line | None]:
-    """Entries of journalctl -o json, one a line."""
+    """Parse the entries of journalctl -o json, one per line."""
     for line in text.split("\n"):
         if not line.strip():
             continue
@@ -152,7 +152,7 @@ def _json_lines(text: str) -> Iterator[Line | None]:
             wall = int(entry["__REALTIME_TIMESTAMP"]) * 1000
             yield Line(wall, None if boot is None else int(boot) * 1000, text, str(entry.get("_HOSTNAME", "")))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            # Not JSON, not an object, or without what an entry has.
+            # Not JSON, not an object, or without the fields of an entry.
             yield None
 
 
@@ -195,7 +195,7 @@ def _lines(file: InputFile, left_out: LeftOutLog, zone: tzinfo | None) -> Iterat
 
 
 def first_boot_time(file: InputFile) -> int | None:
-    """The time since boot of the first line; None where lines have wall time."""
+    """The time since boot of the first line; None if lines have wall time."""
     for line in _lines_of_head(file):
         return line.boot if line.wall is None else None
     return None

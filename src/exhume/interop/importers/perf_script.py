@@ -1,8 +1,8 @@
-"""The text that perf script prints: a line for each sample, the frames of its stack below it.
+"""Import the text output of perf script: a line for each sample, followed by the frames of its stack.
 
-tools/perf/builtin-script.c, perf_sample__fprintf_start and process_event: fields that were not asked for with -F are
-left out, the others always come in one order: comm, pid/tid, [cpu], misc, time, period, event; frames are address,
-symbol+offset, (file). Most stacks repeat: they are taken as whole texts, and only new ones are taken apart.
+tools/perf/builtin-script.c, perf_sample__fprintf_start and process_event: fields that -F doesn't request are left out,
+the others always have the same order: comm, pid/tid, [cpu], misc, time, period, event; frames are address,
+symbol+offset, (file). Most stacks repeat: a stack is looked up by its whole text, and only new ones are parsed.
 """
 
 import re
@@ -32,15 +32,15 @@ from exhume.interop.importers.spool import Intake
 from exhume.model.clock import NANOS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The time tells the fields apart: a name may have blanks and digits, and all but the last number before the core are
-# part of it.
+# The time delimits the fields: a name may contain blanks and digits, and everything but the last number before the core
+# is part of the name.
 _HEADER = re.compile(
     rb" *(?:(?P<comm>\S.*?) +)??(?:(?P<pid>-?\d{1,18})(?:/(?P<tid>-?\d{1,18}) *)? +)?"
     rb"(?:\[(?P<cpu>\d{1,18})\] +)?(?:[KUHGgcTDMSs]{1,5} +)?"
     rb"(?:(?P<s>\d{1,18})\.(?P<f>\d{9}|\d{6}):|(?P<tod>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\.\d{6,9}):?)(?: +|$)"
     rb"(?:(?P<period>\d{1,20}) +)?(?:(?P<event>\S+):(?: +(?P<rest>.*)|$|\s*$))?",
 )
-# The fields that perf prints unless asked for others; all first lines of a text at once.
+# perf's default fields; matches all first lines of a text at once.
 _USUAL = re.compile(
     rb"^ *(\S.*?) +(-?\d{1,18})(?:/(-?\d{1,18}) *)? +\[(\d{1,18})\] +(\d{1,18})\.(\d{9}|\d{6}): +"
     rb"(?:(\d{1,20}) +)?(\S+): *$",
@@ -57,20 +57,20 @@ _CPU_TIME = (b"cpu-clock", b"task-clock", b"cycles", b"cpu-cycles")
 _CLOCKS = (b"cpu-clock", b"task-clock")
 _NOT_MODULES = (b"[vdso]", b"[vsyscall]", b"[unknown]", b"[heap]", b"[stack]", b"[uprobes]")
 _KERNEL_ADDRESS = 1 << 63
-# Texts of stacks, and lines of frames, that are known again while they are held.
+# Limits of the caches for stack texts and frame lines.
 _HELD_BYTES, _HELD_LINES = 48 << 20, 200_000
-# A sample: name of the thread, process, thread, core, time, period, event, stack.
+# A sample: thread name, process, thread, core, time, period, event, stack.
 _Row = tuple[bytes | None, int, int, int, int, int, bytes, bytes]
 
 
 def looks_like_script(head: bytes) -> bool:
-    """Whether some lines are samples of perf script, and none of the others are of another format."""
+    """Whether some lines are samples of perf script, and no line has another format."""
     lines = [line for line in head.split(b"\n")[:-1] if line.strip() and not line.startswith(b"#")][:400]
     return any(_HEADER.match(line) for line in lines if line[:1] != b"\t")
 
 
 def first_boot_time(head: bytes) -> int | None:
-    """The time since boot of the first sample; None where samples have wall time, or there are none."""
+    """The time since boot of the first sample; None if samples have wall time, or if there are none."""
     for line in head.split(b"\n"):
         match = None if line.startswith(b"#") else _HEADER.match(line)
         if match and match["s"] is not None:
@@ -93,8 +93,8 @@ class ScriptReader:
         self.book = StackBook()
         self.comms: list[str] = []
         self._comm_places: dict[bytes | None, int] = {}
-        # Stacks by their text and by their frames, apart for the idle task; frames by their line, and by what follows
-        # the address in it, -1 where a line has none.
+        # Stacks by their text and by their frames, separately for the idle task; frames by their line, and by the text
+        # after the address, with -1 for a line without a frame.
         self._texts: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
         self._text_bytes = 0
         self._chains: tuple[dict[tuple[int, ...], int], dict[tuple[int, ...], int]] = ({}, {})
@@ -110,7 +110,7 @@ class ScriptReader:
         self._wall_days: dict[bytes, int] = {}
 
     def read(self, file: IO[bytes], begin: int = 0) -> None:
-        """Read a text, or the part of one that begins at an offset. Raises Unreadable where nothing can be imported."""
+        """Read a text, or the part of one that begins at an offset. Raises Unreadable if nothing can be imported."""
         for at, text in self._samples(file):
             self._hand_over(self._rows(text, begin + at))
         self._spool.finish(self.book, self.comms)
@@ -126,7 +126,7 @@ class ScriptReader:
             self._summary.missing.append(("processes", reason, "perf script -F +pid"))
 
     def learn(self, file: IO[bytes]) -> None:
-        """Find out from the beginning of a text what holds for all of it: the event, and how often it was sampled."""
+        """Determine from the beginning of a text what holds for all of it: the event and its sampling rate."""
         at, text = next(self._samples(file), (0, b""))
         left_out, self._left_out = self._left_out, LeftOutLog()
         rows = self._of_event(self._rows(text, at))
@@ -139,13 +139,13 @@ class ScriptReader:
 
     @staticmethod
     def _samples(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Many whole samples at a time, each with the offset."""
+        """Yield chunks of whole samples, each with its offset."""
         rest = b""
         at = 0
         for offset, chunk in chunks(file):
             text = rest + chunk
             at = offset - len(rest)
-            # Samples end with an empty line, where they have stacks.
+            # Samples with stacks end with an empty line.
             cut = text.rfind(b"\n\n") + 2
             if cut < 2:
                 cut = text.rfind(b"\n") + 1 if b"\n\t" not in text else 0
@@ -157,7 +157,7 @@ class ScriptReader:
         yield at, rest
 
     def _rows(self, text: bytes, offset: int) -> list[_Row]:
-        """The samples in a text."""
+        """Parse the samples in a text."""
         if not text:
             return []
         samples = text.removesuffix(b"\n\n").split(b"\n\n")
@@ -183,7 +183,7 @@ class ScriptReader:
         return rows
 
     def _take_any(self, sample: bytes, offset: int, rows: list[_Row]) -> None:
-        """Take a sample of any fields, or what else stands between two empty lines."""
+        """Parse a sample with any fields, or whatever else is between two empty lines."""
         sample = sample.lstrip(b"\n")
         head, _, stack = sample.partition(b"\n")
         if head.startswith(b"#"):
@@ -211,7 +211,7 @@ class ScriptReader:
         )
 
     def _comments(self, sample: bytes) -> tuple[bytes, bytes]:
-        """What is behind the lines of a header, which say where the samples come from."""
+        """Return what follows the lines of a header, which says where the samples come from."""
         lines = sample.split(b"\n")
         place = 0
         for place, line in enumerate(lines):  # noqa: B007
@@ -238,7 +238,8 @@ class ScriptReader:
             self._rates[match[1].split(b":")[0]] = int(match[2])
 
     def _odd(self, sample: bytes, offset: int, rows: list[_Row]) -> None:
-        """Lines that are not one sample with its stack: many samples without stacks, or what makes no sense."""
+        """Handle lines that are not one sample with its stack: many samples without stacks, or lines that make no
+        sense."""
         current: re.Match[bytes] | None = None
         frames: list[bytes] = []
         unknown = 0
@@ -258,7 +259,7 @@ class ScriptReader:
             self._left_out.add("lines that are not perf script's", offset, unknown)
 
     def _of_event(self, rows: list[_Row]) -> list[_Row]:
-        """The samples of the chosen event; others are counted."""
+        """Keep the samples of the chosen event and count the others."""
         if self._event is None and rows:
             self._event = self._chosen([row[6] for row in rows], self._wanted)
         kept = [row for row in rows if row[6] == self._event]
@@ -294,7 +295,7 @@ class ScriptReader:
         self._spool.add_samples(SampleBatch(time, cpu, *columns), self.book, self.comms)
 
     def _weights(self, cpu: I64Array, time: I64Array, period: npt.NDArray[np.float64]) -> I64Array:
-        """The CPU time that each sample stands for, in microseconds."""
+        """The CPU time in microseconds that each sample stands for."""
         event = (self._event or b"").split(b":")[0]
         if event in _CLOCKS and (period > 0).all():
             self._rate_hz = self._rate_hz or round(1e9 / float(np.median(period)))
@@ -302,7 +303,7 @@ class ScriptReader:
         if not self._rate_hz:
             self._rate_hz = self._rates.get(event, 0)
         if not self._rate_hz:
-            # The pause between two samples of a busy core.
+            # The interval between two samples of a busy core.
             order = np.lexsort((time, cpu))
             pause = np.diff(time[order])[np.diff(cpu[order]) == 0]
             pause = pause[pause > 0]
@@ -326,7 +327,7 @@ class ScriptReader:
         return place
 
     def _of_day(self, text: bytes) -> int:
-        """Wall time of a date and time, which perf prints in the zone that it runs in."""
+        """Wall time of a date and time, which perf prints in its local time zone."""
         second = text[:19]
         base = self._wall_days.get(second)
         if base is None:
@@ -341,7 +342,7 @@ class ScriptReader:
         return base + int(text[20:].ljust(9, b"0"))
 
     def _stack_place(self, text: bytes, idle_task: bool) -> int:
-        """The place of a stack whose text is new. Its frames often are not: every process has its own addresses."""
+        """The index of a stack whose text is new. Its frames often are not new: every process has its own addresses."""
         place = self._texts[idle_task].get(text)
         if place is not None:
             return place
@@ -356,8 +357,8 @@ class ScriptReader:
         return place
 
     def _line(self, line: bytes) -> int:
-        """The frame of a line that is new, as a number; -1 for a line that has none, such as the place in the source of
-        the line before. But for functions without a name it does not depend on where the code was loaded."""
+        """The frame number of a new line; -1 for a line without a frame, such as the source location of the line
+        before. Except for functions without a name, it doesn't depend on where the code was loaded."""
         if len(self._lines) > _HELD_LINES:
             self._lines.clear()
         match = _ADDRESS.fullmatch(line)
@@ -406,7 +407,7 @@ class ScriptReader:
 
 
 def _is_frame(lines: bytes) -> bool:
-    """Whether the first of some lines is one of a stack, rather than another sample: both may begin with blanks."""
+    """Whether the first line belongs to a stack rather than being another sample: both may begin with blanks."""
     line = lines.partition(b"\n")[0]
     return line[:1].isspace() and _HEADER.match(line) is None
 
@@ -422,7 +423,7 @@ def _is_kernel(file: bytes, address: int) -> bool:
 
 
 def _module(file: bytes) -> str:
-    """A module of the kernel as the recorder names it."""
+    """A kernel module, named as by the recorder."""
     name = file.rsplit(b"/", 1)[-1]
     if b".ko" in name:
         return f"[{readable(name.split(b'.ko')[0])}]"
@@ -432,7 +433,7 @@ def _module(file: bytes) -> str:
 
 
 def read_script(file: InputFile, intake: Intake, options: ReadOptions) -> None:
-    """Read the text of perf script into a spool, or the part of it that the file stands for. Raises Unreadable."""
+    """Read the text of perf script, or the part given by the file's span, into a spool. Raises Unreadable."""
     reader = ScriptReader(intake, options)
     if file.span is not None:
         with file.open() as content:
@@ -442,7 +443,7 @@ def read_script(file: InputFile, intake: Intake, options: ReadOptions) -> None:
 
 
 def cut_points(file: InputFile, parts: int) -> list[int]:
-    """Where a text can be cut into about equal parts: behind samples. None for one that is compressed."""
+    """Offsets between samples that cut a text into about equal parts; empty for a compressed text."""
     found: list[int] = []
     if file.packing:
         return found

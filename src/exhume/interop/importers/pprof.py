@@ -1,4 +1,4 @@
-"""Profiles of pprof: a protocol buffer, gzipped or not (google/pprof, proto/profile.proto)."""
+"""Import pprof profiles: a protocol buffer, gzipped or not (google/pprof, proto/profile.proto)."""
 
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 128 << 20
 _INT, _UINT, _BOOL, _STRING, _MESSAGE = 3, 4, 8, 9, 11
 _ONE, _MANY = 1, 3
-# Fields that are read, by message: name, number, type, and whether there are many.
+# The fields to read, by message: name, number, type, and whether repeated.
 _SCHEMA: dict[str, tuple[tuple[str, int, int | str, int], ...]] = {
     "Profile": (
         *(("sample_type", 1, "ValueType", _MANY), ("sample", 2, "Sample", _MANY), ("mapping", 3, "Mapping", _MANY)),
@@ -41,7 +41,7 @@ _TO_US = {"nanoseconds": 1e-3, "microseconds": 1.0, "milliseconds": 1e3, "second
 
 @cache
 def _profile_class() -> "type[message.Message]":
-    """The message, built of the fields above: protobuf's own parser, without a compiled file."""
+    """The message class, built from the fields above: uses protobuf's own parser without a compiled file."""
     # Takes 30 ms, which other formats don't need.
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -61,7 +61,7 @@ def _profile_class() -> "type[message.Message]":
 
 
 def parse_pprof(content: bytes) -> Any | None:
-    """The profile in some bytes; None where they are none."""
+    """Parse a profile from bytes; None if they are not a profile."""
     from google.protobuf import message
 
     try:
@@ -73,7 +73,7 @@ def parse_pprof(content: bytes) -> Any | None:
 
 
 def looks_like_pprof(file: InputFile) -> bool:
-    """Whether a file is a profile: it has no magic, so that all of it has to be read. Its first byte is nearly always
+    """Whether a file is a profile. There is no magic, so the whole file must be read. Its first byte is nearly always
     that of a field of the message."""
     if not file.head or file.head[0] not in (0x0A, 0x12, 0x1A, 0x22, 0x2A, 0x32):
         return False
@@ -81,7 +81,7 @@ def looks_like_pprof(file: InputFile) -> bool:
 
 
 def read_pprof(file: InputFile, intake: Intake, options: ReadOptions) -> None:
-    """Raises Unreadable."""
+    """Read a profile into a spool. Raises Unreadable."""
     profile = parse_pprof(file.read_all(_MOST_BYTES))
     if profile is None:
         raise Unreadable("not a profile of pprof")
@@ -101,7 +101,7 @@ def read_pprof(file: InputFile, intake: Intake, options: ReadOptions) -> None:
         chain = [frame for each in sample.location_id for frame in frames[each]]
         comm = next((str(labels[name]) for name in _THREAD_LABELS if labels.get(name)), "")
         if not comm and chain and chain[-1].name.startswith("[") and chain[-1].name.endswith("]") and len(chain) > 1:
-            # exhume and others have the thread as outermost frame.
+            # exhume and other tools write the thread as the outermost frame.
             comm = chain.pop().name[1:-1]
         pid, tid = (_number(labels.get(name)) for name in ("pid", "tid"))
         cpu = labels.get("cpu")
@@ -117,7 +117,7 @@ def _number(value: Any) -> int:
 
 
 class _Texts:
-    """The table of strings; a number that is not in it is an empty text."""
+    """The string table; an index outside of it yields an empty string."""
 
     def __init__(self, table: Any) -> None:
         self._table = list(table)
@@ -127,18 +127,18 @@ class _Texts:
 
 
 def _value(profile: Any, texts: _Texts) -> tuple[int, float]:
-    """Which of the values is CPU time, and what makes microseconds of it."""
+    """The index of the value that is CPU time, and its factor to microseconds."""
     kinds = [(texts[each.type], texts[each.unit]) for each in profile.sample_type]
     for place, (_, unit) in enumerate(kinds):
         if unit in _TO_US:
             return place, _TO_US[unit]
     period_unit = texts[profile.period_type.unit]
-    # Counts of samples: each is a period long, or 10 ms where that is no time.
+    # A count of samples: each stands for a period, or for 10 ms if the period is not a time.
     return 0, profile.period * _TO_US[period_unit] if period_unit in _TO_US and profile.period > 0 else 10_000.0
 
 
 def _frames(profile: Any, texts: _Texts, book: StackBook) -> dict[int, list[Frame]]:
-    """The frames of each location, innermost first: several where functions were inlined."""
+    """The frames of each location, innermost first: several if functions were inlined."""
     modules = {mapping.id: texts[mapping.filename] for mapping in profile.mapping}
     names = {function.id: texts[function.name] for function in profile.function}
     result = {}

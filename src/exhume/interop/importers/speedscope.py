@@ -1,4 +1,4 @@
-"""Profiles of speedscope: JSON with sampled or evented profiles (speedscope, src/lib/file-format-spec.ts)."""
+"""Import speedscope profiles: JSON with sampled or evented profiles (speedscope, src/lib/file-format-spec.ts)."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def looks_like_speedscope(head: str) -> bool:
 
 
 def read_speedscope(file: InputFile, intake: Intake, options: ReadOptions) -> None:
-    """Raises Unreadable."""
+    """Read profiles into a spool. Raises Unreadable."""
     if options.start is None:
         raise NoWallTime("its times begin at zero; give the time of the first sample with --start")
     whole = file.read_all(_MOST_BYTES)
@@ -34,7 +34,7 @@ def read_speedscope(file: InputFile, intake: Intake, options: ReadOptions) -> No
         document = json.loads(whole)
         book, comms = StackBook(), CommPlaces()
         frames = [_frame(book, each) for each in document["shared"]["frames"]]
-        # exhume has threads as outermost frames.
+        # exhume writes threads as outermost frames.
         own = str(document.get("exporter", "")).startswith("exhume")
         profiles = [(profile, _TO_NS[profile.get("unit", "none")]) for profile in document["profiles"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -54,7 +54,7 @@ def read_speedscope(file: InputFile, intake: Intake, options: ReadOptions) -> No
             for begin, length, stack in spans:
                 chain = [frames[each] for each in reversed(stack)]
                 comm = chain.pop().name if own and chain else "[unknown]" if core else name or "[unknown]"
-                # Without a stack nothing was sampled.
+                # An empty stack means that nothing was sampled.
                 if length > 0 and stack:
                     place = book.add(chain, idle_task=comm == "swapper")
                     rows.append((begin * unit - origin, length * unit, place, comms.of(comm)))
@@ -69,7 +69,7 @@ def read_speedscope(file: InputFile, intake: Intake, options: ReadOptions) -> No
 
 
 def _batch(rows: list[tuple[float, float, int, int]], core: int, start: int) -> SampleBatch:
-    """Samples of rows of begin, length, stack and thread."""
+    """Build samples from rows of begin, length, stack and thread."""
     begin, length = (np.array([row[place] for row in rows], np.float64) for place in (0, 1))
     if (
         not np.isfinite(begin).all()

@@ -1,7 +1,7 @@
-"""Rows of one file on their way to the timeline, cut into the segments that they belong to.
+"""Spool the rows of one file on their way to the timeline, split into the segments that they belong to.
 
-Samples of a large file don't fit in memory, and several files cover the same minute: each file's rows are written
-to a spool as Arrow streams, one set a segment, and the timeline is assembled from all of them.
+The samples of a large file don't fit in memory, and several files cover the same minute: the rows of each file are
+written to a spool as Arrow streams, one set per segment, and the timeline is assembled from all spools.
 """
 
 import os
@@ -31,11 +31,11 @@ from exhume.model.clock import MILLIS, NANOS
 from exhume.model.tables import Columns, Events, Losses, to_columns
 from exhume.store.write.writer import to_batch
 
-# How many samples are held before some are written.
+# Number of samples to buffer before some are written.
 _HELD = 400_000
 _FAR_NS = 2 * 86_400 * NANOS
 MOST_CORES = 8192
-# Counts of a core and second, by where the time went: no table of a recording, but what its figures are derived from.
+# Counts per core and second, by mode: not a table of a recording, but the source of its derived metrics.
 STATES = "states"
 _STATES = pa.schema(
     [("second", pa.int64()), ("cpu", pa.uint16())]
@@ -46,7 +46,7 @@ _LATEST = (1 << 63) - 2**40
 
 
 class Spool:
-    """Takes the rows of one file, in any order of time. Parts of a file that are read apart have a number each."""
+    """Takes the rows of one file, in any order of time. Parts of a file that are read separately have a number each."""
 
     def __init__(self, directory: Path, segment_s: int, part: int = 0) -> None:
         self._directory = directory
@@ -58,11 +58,11 @@ class Spool:
         self.spans: dict[str, tuple[int, int]] = {}
         self.rows: dict[str, int] = {}
         self.cpus: set[int] = set()
-        #: Samples with a time far from all others, or a core that no machine has.
+        #: Samples whose time is far from all others, or whose core number is impossible.
         self.odd_samples = 0
 
     def add_samples(self, batch: SampleBatch, book: StackBook, comms: list[str]) -> None:
-        """Samples; those of a core that has nothing to do are counted and not kept."""
+        """Add samples; those of an idle core are counted but not kept."""
         batch = self._near(batch)
         if not len(batch):
             return
@@ -83,12 +83,12 @@ class Spool:
                 self._held[number].append({name: column[chosen] for name, column in columns.items()})
                 self._held_rows += int(chosen.sum())
         if self._held_rows > _HELD:
-            # Mostly files are in the order of time: the newest segment will get more.
+            # Files are mostly in order of time: keep the newest segment, which will get more samples.
             for number in sorted(self._held)[:-1] or list(self._held):
                 self._write_samples(number, book, comms)
 
     def _near(self, batch: SampleBatch) -> SampleBatch:
-        """Samples without those whose time or core can't be: one of them would make the recording span years."""
+        """Drop samples with an impossible time or core: a single one would make the recording span years."""
         if not len(batch):
             return batch
         kept = (np.abs(batch.time - np.median(batch.time)) <= _FAR_NS) & (batch.cpu < MOST_CORES)
@@ -98,16 +98,16 @@ class Spool:
         return SampleBatch(*(getattr(batch, name)[kept] for name in SampleBatch.__slots__))
 
     def finish(self, book: StackBook, comms: list[str]) -> None:
-        """Write what is held."""
+        """Write the buffered rows."""
         for number in sorted(self._held):
             self._write_samples(number, book, comms)
 
     def note_process(self, pid: int, ppid: int | None, start: int | None, comm: str) -> None:
-        """Describe a process as it is from now on."""
+        """Describe a process as it is from this time on."""
         self._processes[pid] = (ppid, start, comm)
 
     def add_cores(self, columns: Mapping[str, Any]) -> None:
-        """Measured figures: rows of the table cpu."""
+        """Add measured metrics: rows of the table cpu."""
         time = np.asarray(columns["time"], np.int64)
         if not len(time):
             return
@@ -118,7 +118,7 @@ class Spool:
         self._add("cpu", CORES, time, columns)
 
     def add_events(self, events: Iterable[Events]) -> None:
-        """Lines of a log."""
+        """Add log lines."""
         events = list(events)
         if events:
             columns = to_columns("events", events)
@@ -133,7 +133,7 @@ class Spool:
             self._add("losses", "losses", np.array(columns["time"], np.int64), columns)
 
     def add_forks(self, times: I64Array) -> None:
-        """New processes and threads, counted by second into the table node."""
+        """Count new processes and threads per second into the table node."""
         if len(times):
             seconds, counts = np.unique(times // NANOS, return_counts=True)
             span = np.full(len(seconds), 1000)
@@ -204,7 +204,7 @@ class Spool:
         self._write_rows(number, "samples", columns)
 
     def _described(self, columns: Mapping[str, Any], comms: list[str]) -> Columns:
-        """A row for each process that was sampled."""
+        """Build a row for each sampled process."""
         order = np.lexsort((columns["tid"] != columns["pid"], columns["pid"]))
         pids, first = np.unique(columns["pid"][order], return_index=True)
         places = order[first]
@@ -232,7 +232,7 @@ class Spool:
 
 @dataclass(slots=True)
 class Intake:
-    """Where a reader puts what it finds in one file."""
+    """Where a reader puts the contents of one file."""
 
     spool: Spool
     summary: FileSummary
@@ -251,7 +251,7 @@ def spooled_segments(directory: Path) -> list[int]:
 
 
 def spooled_rows(directory: Path, number: int) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of one file for a segment, each with its table."""
+    """Yield the rows of one file for a segment, each with the name of its table."""
     place = directory / str(number)
     if place.is_dir():
         for path in sorted(place.iterdir(), key=lambda each: int(each.name.split(".")[1])):

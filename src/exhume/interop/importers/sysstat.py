@@ -1,7 +1,7 @@
-"""Figures of cores by sysstat: mpstat -P ALL as text or JSON, sadf -j -- -P ALL, and files of sadc by way of sadf.
+"""Import core metrics of sysstat: mpstat -P ALL as text or JSON, sadf -j -- -P ALL, and sadc files by running sadf.
 
-mpstat.c, write_json_cpu_stats and write_plain_cpu_stats; sadf_misc.c, print_json_timestamp. A time is that of an
-interval's end.
+mpstat.c, write_json_cpu_stats and write_plain_cpu_stats; sadf_misc.c, print_json_timestamp. A timestamp marks the end
+of its interval.
 """
 
 import io
@@ -28,7 +28,7 @@ SADC_MAGIC = b"\x96\xd5"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_CORES = 65_535
 _SADF_S = 600
-# Names in sadf's short form, its long one and mpstat's JSON; %-names of text are the last.
+# Names in sadf's short form, its long form, and mpstat's JSON; the %-names of text output come last.
 _STATES = {
     **{"usr": "user", "user": "user", "nice": "nice", "sys": "system", "system": "system", "iowait": "iowait"},
     **{"irq": "irq", "soft": "softirq", "steal": "steal", "guest": "guest", "gnice": "guest", "idle": "idle"},
@@ -45,8 +45,8 @@ _JSON_CPUS = re.compile(r'"number-of-cpus":\s*(\d+)')
 
 
 class Moment(NamedTuple):
-    """The figures of all cores over an interval: when it ended, how long it is if that is said, and rows of core and
-    shares in percent."""
+    """The metrics of all cores over an interval: its end, its length if given, and rows of core and shares in
+    percent."""
 
     end: int
     span_ns: int | None
@@ -62,7 +62,7 @@ def looks_like_json(head: str) -> bool:
 
 
 class _Dates:
-    """Wall times of moments that say the time of day: each is behind the one before it."""
+    """Wall times of moments with only a time of day: each is later than the one before."""
 
     def __init__(self, zone: tzinfo | None) -> None:
         self.day: date | None = None
@@ -70,7 +70,7 @@ class _Dates:
         self._last = -1
 
     def set_day(self, text: str) -> None:
-        """Raises ValueError for what is no date."""
+        """Set the day. Raises ValueError if the text is not a date."""
         if match := re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)", text):
             self.day = date(*map(int, match.groups()))
         elif match := re.fullmatch(r"(\d\d)/(\d\d)/(\d\d|\d{4})", text):
@@ -99,13 +99,13 @@ class _Dates:
 
 
 def wall_of(moment: datetime, zone: tzinfo | None) -> int:
-    """Wall nanoseconds of a local time; None is the zone of this machine."""
+    """Wall nanoseconds of a local time; None means this machine's time zone."""
     aware = moment.replace(tzinfo=zone) if zone is not None else moment.astimezone()
     return (aware - _EPOCH) // timedelta(seconds=1) * NANOS
 
 
 def read_text(file: InputFile, intake: Intake, options: ReadOptions) -> None:
-    """mpstat as it prints by default. Raises Unreadable."""
+    """Read the default text output of mpstat. Raises Unreadable."""
     _put(intake.spool, _text_moments(file, intake, _Dates(options.zone)))
 
 
@@ -164,12 +164,12 @@ def _moment(
 
 
 def read_json(file: InputFile, intake: Intake, options: ReadOptions) -> None:
-    """JSON of mpstat or sadf. Raises Unreadable."""
+    """Read JSON of mpstat or sadf. Raises Unreadable."""
     _put(intake.spool, _json_moments(file, intake, _Dates(options.zone)))
 
 
 def _json_moments(file: InputFile, intake: Intake, dates: _Dates) -> Iterator[Moment]:
-    """Line by line: days of many cores don't fit in memory as objects, and a file may still be being written."""
+    """Parse line by line: days of many cores don't fit in memory as objects, and a file may still be growing."""
     end: int | None = None
     span: int | None = None
     rows: list[tuple[int, dict[str, float]]] = []
@@ -194,7 +194,8 @@ def _json_moments(file: InputFile, intake: Intake, dates: _Dates) -> Iterator[Mo
 
 
 class _Objects(io.RawIOBase):
-    """A file in which each object of JSON begins a line, so that one without line breaks can be read in pieces."""
+    """A file view in which every JSON object begins a line, so that a file without line breaks can be read in
+    chunks."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -233,7 +234,7 @@ def _json_end(time: "re.Match[str]", dates: _Dates, left_out: LeftOutLog, offset
 
 
 def read_sadc(file: InputFile, intake: Intake, options: ReadOptions) -> None:
-    """A binary file of sadc, as sadf shows it. Raises Unreadable where there is no sadf that reads it."""
+    """Read a binary file of sadc by running sadf. Raises Unreadable if no sadf can read it."""
     sadf = shutil.which("sadf")
     if sadf is None:
         raise Unreadable("a binary file of sysstat; install sysstat, or convert it there with sadf -j FILE -- -P ALL")
@@ -251,13 +252,13 @@ def read_sadc(file: InputFile, intake: Intake, options: ReadOptions) -> None:
         read_json(InputFile(Path(shown.name), file.name), intake, options)
 
 
-# So many rows are handed over at once.
+# Number of rows per batch.
 _ROWS = 50_000
 
 
 def _put(spool: Spool, moments: Iterator[Moment]) -> None:
-    """Rows of the table cpu. An interval without a length began where the one before it ended, the first is as long as
-    the second."""
+    """Add rows to the table cpu. An interval without a length begins at the end of the one before; the first is as long
+    as the second."""
     parts: list[dict[str, npt.NDArray[np.int64]]] = []
     first: Moment | None = None
     last: int | None = None

@@ -1,8 +1,8 @@
-"""From the spools of many files to the segments of one recording.
+"""Merge the spools of many files into the segments of one recording.
 
-A segment is assembled of what all files have of its time, and of what the recording already has there. New segments
-are built next to the recording and take their places together: an import that is interrupted changes nothing, or is
-completed by the next one.
+A segment is assembled from the rows that all files have for its time, and from what the recording already has there.
+New segments are built next to the recording and moved into place together: an interrupted import either changes
+nothing, or is completed by the next one.
 """
 
 import json
@@ -36,19 +36,19 @@ from exhume.store.write.writer import LiveTable, to_batch
 Spans = list[tuple[int, int]]
 Measured = tuple[int, int, frozenset[int]]
 COMMIT_NAME = "commit.json"
-# A second that was recorded for less than this has too few samples to tell how busy it was.
+# A second with less recorded time than this has too few samples to tell how busy it was.
 _LEAST_COVERED_NS = NANOS // 4
-# Two logs stamp the same line to the second, or a moment later.
+# Two logs timestamp the same line to the second, or a moment later.
 _SAME_LINE_NS = 2 * NANOS
 IMPORT, GAP, OVERLAP = "import", "gap", "overlap"
-# Rows of a segment that an import makes again, by table: source and kind.
+# Rows of a segment that an import recreates, by table: source and kind.
 _MADE_AGAIN = {"events": (RECORDER, INCIDENT), "losses": (IMPORT, GAP)}
 _CPU_STATES = ("user", "nice", "system", "irq", "softirq", "iowait", "steal", "guest", "idle")
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedFile:
-    """A file that is in the recording: what it is known by, and the time that it covers, by kind."""
+    """An imported file of the recording: its digest, and the time that it covers, by kind."""
 
     name: str
     format: str
@@ -59,7 +59,7 @@ class ImportedFile:
 
 @dataclass(slots=True)
 class ImportList:
-    """What a recording was imported from; kept in a file in its directory."""
+    """The files that a recording was imported from, stored in its directory."""
 
     boot_id: str
     segment_s: int
@@ -76,7 +76,7 @@ class ImportList:
 
     @classmethod
     def read(cls, directory: Path) -> "ImportList | None":
-        """What is in a directory; None where nothing was imported. Raises RecordingError for a damaged list."""
+        """Read the list of a directory; None if nothing was imported. Raises RecordingError for a damaged list."""
         path = directory / IMPORTS_NAME
         try:
             found = json.loads(path.read_bytes())
@@ -101,8 +101,8 @@ class ImportList:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A file's spool. `samples` and `cores` are the times of its rows that count: of files that overlap, one counts.
-    `begins` is when each of the two begins in the file, `segments` are those that it has rows for."""
+    """The spool of a file. `samples` and `cores` are the times for which its rows count: of overlapping files, only one
+    counts. `begins` is when each of the two begins in the file, `segments` are the segments that it has rows for."""
 
     spool: Path
     samples: tuple[tuple[int, int], ...]
@@ -113,9 +113,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What every segment of an import is made with. `measured` are the times and cores of which figures were measured,
-    by any file, and `measured_before` those that the recording already has; `losses` are those of the timeline as a
-    whole: gaps and overlaps. Of a recording that has nothing but logs, `only_logs`, their time is its time."""
+    """The input for every segment of an import. `measured` are the times and cores with measured metrics, from any
+    file, and `measured_before` those that the recording already has; `losses` are those of the whole timeline: gaps and
+    overlaps. For a recording with nothing but logs (`only_logs`), the time of the logs is its time."""
 
     directory: Path
     facts: RecordingFacts
@@ -133,8 +133,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A segment before it is sealed: what incidents are marked by, and what it replaces. `outside` are log lines of
-    times of which nothing else is known."""
+    """A segment before it is sealed, with the input for incident marks and the segments that it replaces. `outside` are
+    log lines at times for which nothing else is known."""
 
     live: Path | None
     cpu: pa.Table
@@ -144,7 +144,7 @@ class Assembled:
 
 
 def _gathered(plan: Plan, number: int, old: list[Segment]) -> dict[str, pa.Table]:
-    """The rows of a segment, by table, of all files and of what the recording has."""
+    """The rows of a segment, by table, from all files and from the recording."""
     since, until = number * plan.segment_s * NANOS, (number + 1) * plan.segment_s * NANOS
     tables: dict[str, list[pa.Table]] = {}
     states: list[pa.Table] = []
@@ -199,7 +199,7 @@ def _gathered(plan: Plan, number: int, old: list[Segment]) -> dict[str, pa.Table
 
 
 def assemble(plan: Plan, number: int) -> Assembled | None:
-    """Write one segment, all but the marks of incidents; None where it has no rows."""
+    """Write one segment without the incident marks; None if it has no rows."""
     old = [each for each in sealed_segments(plan.directory) if segment_number(each, plan.segment_s) == number]
     rows = _gathered(plan, number, old)
     events = rows.pop("events", schema_of("events").empty_table())
@@ -220,13 +220,14 @@ def assemble(plan: Plan, number: int) -> Assembled | None:
 
 
 def segment_number(segment: Segment, segment_s: int) -> int:
-    """Which of the timeline's segments a sealed one is of. One of log lines alone begins behind them."""
+    """The number of the timeline's segment that a sealed one belongs to. A segment with only log lines begins at its
+    end."""
     name = segment.name
     return (name.wall_ms - (name.reach_ms if not name.length_ms else 0)) // 1000 // segment_s
 
 
 def _begin(plan: Plan, start_ms: int) -> Path:
-    """The directory of a live segment in the staging directory."""
+    """Create the directory of a live segment in the staging directory."""
     live = plan.staging / LIVE_DIRECTORY / str(SegmentName(start_ms, boot_part(plan.facts.boot_id), start_ms))
     shutil.rmtree(live, ignore_errors=True)
     live.mkdir(parents=True)
@@ -234,7 +235,7 @@ def _begin(plan: Plan, start_ms: int) -> Path:
 
 
 def mark(marks: IncidentMarks, segment: Assembled) -> pa.Table:
-    """The events of a segment with the incidents that begin in it. Segments have to come in the order of time."""
+    """The events of a segment with the incidents that begin in it. Segments must come in order of time."""
     given: list[tuple[int, int, dict[str, Any]]] = []
     events = segment.events.sort_by("time")
     if events.num_rows:
@@ -261,10 +262,10 @@ def mark(marks: IncidentMarks, segment: Assembled) -> pa.Table:
 
 
 def finish(plan: Plan, live: Path | None, events: pa.Table, outside: pa.Table) -> list[tuple[str, int]]:
-    """Seal what is of one segment's time into the staging directory; returns names and sizes.
+    """Seal the segment's content into the staging directory; return names and sizes.
 
-    Log lines of times without samples and figures are a segment of their own that begins behind the last of them: it
-    has no length, so that no time counts as recorded for having a log line, and reaches back to the first."""
+    Log lines at times without samples and metrics get a segment of their own that begins after the last of them: it has
+    no length, so that a log line doesn't make time count as recorded, and reaches back to the first line."""
     sealed = []
     if live is not None:
         if events.num_rows:
@@ -281,7 +282,7 @@ def finish(plan: Plan, live: Path | None, events: pa.Table, outside: pa.Table) -
 
 
 def commit(plan: Plan, added: Collection[str], replaced: Collection[str], imports: ImportList) -> None:
-    """Let the new segments take their places."""
+    """Move the new segments into place."""
     content = {"added": sorted(added), "replaced": sorted(replaced), "imports": imports.to_json()}
     journal = plan.staging / COMMIT_NAME
     unfinished = journal.with_suffix(".tmp")
@@ -293,7 +294,7 @@ def commit(plan: Plan, added: Collection[str], replaced: Collection[str], import
 
 
 def complete(directory: Path) -> None:
-    """Finish what an earlier import decided on, or remove what it left."""
+    """Complete an earlier import that was already decided, or remove what it left behind."""
     staging = directory / LIVE_DIRECTORY / IMPORT_STAGING_NAME
     journal = staging / COMMIT_NAME
     if journal.exists():
@@ -313,8 +314,8 @@ def complete(directory: Path) -> None:
 
 
 def _within(rows: pa.Table, column: tuple[str, int], taken: Iterable[tuple[int, int]], begin: int) -> pa.Table:
-    """The rows whose time lies in one of some spans (both ends belong to it). `column` is the time's name and unit: of
-    a span that begins later than the file does, a unit that it shares with the time before belongs to that."""
+    """The rows whose time lies in one of some closed spans. `column` is the name and unit of the time: if a span begins
+    later than its file, a unit that it shares with the time before belongs to that time."""
     name, unit = column
     time = rows.column(name).to_numpy()
     kept = np.zeros(len(time), np.bool_)
@@ -339,7 +340,7 @@ def _old_rows(segment: Segment) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _summed(states: list[pa.Table]) -> dict[str, npt.NDArray[Any]]:
-    """The counts of each core and second, of all files together."""
+    """The counts of each core and second, summed over all files."""
     rows = pa.concat_tables(states)
     second, cpu = rows.column("second").to_numpy(), rows.column("cpu").to_numpy().astype(np.int64)
     distinct, which = np.unique(second * 65536 + cpu, return_inverse=True)
@@ -363,7 +364,7 @@ def _sampling(states: list[pa.Table]) -> Columns:
 
 
 def _derived_cpu(states: list[pa.Table], plan: Plan, since: int, until: int) -> Columns:
-    """How busy each core was in each second that was sampled, by its samples."""
+    """The busy share of each core in each sampled second, derived from its samples."""
     spans = [span for piece in plan.pieces for span in piece.samples if span[0] < until and span[1] >= since]
     covered = _covered(spans, since, until)
     if not len(covered["second"]):
@@ -395,7 +396,7 @@ def _derived_cpu(states: list[pa.Table], plan: Plan, since: int, until: int) -> 
 
 
 def _covered(spans: Spans, since: int, until: int) -> dict[str, I64Array]:
-    """The seconds that some spans cover, with the time of each that they do."""
+    """The seconds that some spans cover, and how much of each second."""
     first = np.arange(since // NANOS, -(-until // NANOS), dtype=np.int64)
     start, end = np.full(len(first), 2**62), np.zeros(len(first), np.int64)
     for begin, last in spans:
@@ -407,7 +408,7 @@ def _covered(spans: Spans, since: int, until: int) -> dict[str, I64Array]:
 
 
 def _measured(rows: pa.Table, times: tuple[Measured, ...]) -> npt.NDArray[np.bool_]:
-    """Which figures lie in times that were measured."""
+    """Mask of the metrics that lie in measured times."""
     cpu, time = rows.column("cpu").to_numpy(), rows.column("time").to_numpy()
     middle = time + rows.column("span_ms").to_numpy().astype(np.int64) * (MILLIS // 2)
     inside = np.zeros(len(middle), np.bool_)
@@ -417,7 +418,7 @@ def _measured(rows: pa.Table, times: tuple[Measured, ...]) -> npt.NDArray[np.boo
 
 
 def _merged_cpu(measured: pa.Table | None, derived: list[pa.Table], plan: Plan) -> pa.Table:
-    """Measured figures, and derived ones where there are none."""
+    """Merge metrics: measured ones, and derived ones where there are none."""
     parts = [] if measured is None else [measured]
     parts += [rows.filter(pc.invert(pa.array(_measured(rows, plan.measured)))) for rows in derived]
     if not parts:
@@ -427,7 +428,7 @@ def _merged_cpu(measured: pa.Table | None, derived: list[pa.Table], plan: Plan) 
 
 
 def _without_repeated_lines(parts: list[pa.Table]) -> list[pa.Table]:
-    """The lines of several logs; of one that two of them have, at about the same time, the first."""
+    """The lines of several logs; if two logs have the same line at about the same time, the first one is kept."""
     seen: dict[str, list[int]] = {}
     kept: list[pa.Table] = []
     for rows in parts:
@@ -441,7 +442,7 @@ def _without_repeated_lines(parts: list[pa.Table]) -> list[pa.Table]:
 
 
 def _first_of(rows: pa.Table, keys: list[str]) -> pa.Table:
-    """Of rows with equal keys the first."""
+    """Of rows with equal keys, the first."""
     numbered = rows.append_column("_row", pa.array(np.arange(rows.num_rows)))
     first = numbered.group_by(keys, use_threads=False).aggregate([("_row", "min")]).column("_row_min").to_numpy()
     return rows if len(first) == rows.num_rows else rows.take(pa.array(np.sort(first)))
@@ -470,6 +471,6 @@ def _span(rows: dict[str, pa.Table]) -> tuple[int, int] | None:
 
 def _write(live: Path, table: str, facts: RecordingFacts, rows: pa.Table) -> None:
     with closing(LiveTable(live, table, facts)) as file:
-        # In messages as large as a row group's half: a whole minute of a large node takes a hundred megabytes at once.
+        # In batches of half a row group: a whole minute of a large node takes a hundred megabytes at once.
         for batch in rows.cast(schema_of(table)).to_batches(max_chunksize=ROW_GROUP_ROWS // 2):
             file.write([batch])
