@@ -220,8 +220,8 @@ def assemble(plan: Plan, number: int) -> Assembled | None:
 
 
 def segment_number(segment: Segment, segment_s: int) -> int:
-    """The number of the timeline's segment that a sealed one belongs to. A segment with only log lines begins at its
-    end."""
+    """The number of the timeline's segment that a sealed one belongs to. One with only log lines begins after
+    the last of them, and reaches back to the first."""
     name = segment.name
     return (name.wall_ms - (name.reach_ms if not name.length_ms else 0)) // 1000 // segment_s
 

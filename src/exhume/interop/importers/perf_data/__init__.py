@@ -1,1 +1,1 @@
-"""perf.data, read without the perf program: header, records, tasks, symbols."""
+"""Reader of perf.data that doesn't need the perf program: header, records, tasks, symbols."""

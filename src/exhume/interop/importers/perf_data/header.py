@@ -1,4 +1,5 @@
-"""The header of a perf.data file: its events, the features that describe the machine, and where the records are.
+"""Parse the header of a perf.data file: its events, the features that describe the machine, and the location of the
+records.
 
 tools/perf/Documentation/perf.data-file-format.txt; tools/perf/util/header.h, enum HEADER_*; struct perf_event_attr of
 include/uapi/linux/perf_event.h.
@@ -17,11 +18,11 @@ _FILE_HEADER = struct.Struct("<8sQQQQQQQQ4Q")
 PIPE_HEADER_BYTES = 16
 _SECTION = struct.Struct("<QQ")
 _BUILD_ID_HEAD = struct.Struct("<IHHi24s")
-# What no header of a real machine has more of.
+# Upper bounds that no header of a real machine exceeds.
 _MAX_EVENTS = 4096
 _MAX_FEATURE_BYTES = 64 << 20
 _MAX_ATTR_BYTES = 4096
-# struct perf_event_attr up to and with clockid; PERF_ATTR_SIZE_VER0 is 64 bytes.
+# struct perf_event_attr up to and including clockid; PERF_ATTR_SIZE_VER0 is 64 bytes.
 _ATTR = struct.Struct("<IIQQQQQ")
 _LEAST_ATTR_BYTES = 64
 _CLOCKID_AT = 92
@@ -54,7 +55,7 @@ _NAMES = {EventType.SOFTWARE: _SOFTWARE, EventType.HARDWARE: _HARDWARE}
 
 @dataclass(slots=True)
 class Event:
-    """An event that was recorded. `rate_hz` is 0 where it has a fixed period."""
+    """An event that was recorded. `rate_hz` is 0 if it has a fixed period."""
 
     kind: int
     config: int
@@ -75,7 +76,7 @@ class Event:
 
     @property
     def clock_is_named(self) -> bool:
-        """Whether times are of a clock that was chosen, rather than the kernel's scheduler clock."""
+        """Whether times are from a chosen clock rather than the kernel's scheduler clock."""
         return bool(self.flags & Flag.USE_CLOCKID)
 
     @property
@@ -85,14 +86,14 @@ class Event:
 
     @property
     def counts_cpu_time(self) -> bool:
-        """Whether a sample stands for CPU time: clocks and cycles, of any PMU."""
+        """Whether a sample stands for CPU time: clocks and cycles of any PMU."""
         if self.counts_nanoseconds or (self.kind == EventType.HARDWARE and self.config & 0xFF in (0, 9)):
             return True
         return self.name.split(":")[0].split("/")[-2 if "/" in self.name else 0] in ("cycles", "cpu-cycles")
 
     @property
     def is_dummy(self) -> bool:
-        """It only carries side records (tools/perf/util/evlist.c, evlist__add_dummy)."""
+        """Whether the event only carries side-band records (tools/perf/util/evlist.c, evlist__add_dummy)."""
         return self.kind == EventType.SOFTWARE and self.config == SW_DUMMY
 
     @property
@@ -105,7 +106,7 @@ class Event:
 
 @dataclass(slots=True)
 class BuildId:
-    """The build id that a mapped file had."""
+    """The build id of a mapped file."""
 
     path: str
     build_id: bytes
@@ -114,8 +115,8 @@ class BuildId:
 
 @dataclass(slots=True)
 class Header:
-    """What is known of a recording before its records, and in pipe mode from some of them. `clock` is the pair of its
-    clock's and wall time of one moment, `data` where the records begin and end (no end in pipe mode)."""
+    """What is known about a recording before its records, or in pipe mode from some of them. `clock` is the pair of its
+    clock's time and wall time at one moment, `data` where the records begin and end (no end in pipe mode)."""
 
     events: list[Event] = field(default_factory=list)
     data: tuple[int, int | None] = (PIPE_HEADER_BYTES, None)
@@ -127,7 +128,7 @@ class Header:
     first_time: int = 0
     last_time: int = 0
     build_ids: list[BuildId] = field(default_factory=list)
-    # Of perf record --threads: the records of each thread are in a file of their own, next to the header's.
+    # perf record --threads: the records of each thread are in a file of their own, next to the header's file.
     is_directory: bool = False
     # Features that could not be decoded.
     malformed: list[str] = field(default_factory=list)
@@ -137,7 +138,7 @@ class Header:
         return self.data[1] is None
 
     def add_feature(self, number: int, content: bytes) -> None:
-        """Take in one feature; what makes no sense in it is named in `malformed`."""
+        """Take in one feature; if it makes no sense, add its name to `malformed`."""
         try:
             self._take(number, content)
         except (struct.error, ValueError, IndexError, OverflowError) as error:
@@ -187,7 +188,7 @@ class Header:
 
 
 def parse_attr(content: bytes) -> Event:
-    """A perf_event_attr, of any size that a kernel had. Raises struct.error where it is cut off."""
+    """Parse a perf_event_attr of any size that a kernel had. Raises struct.error if it is truncated."""
     if len(content) < _LEAST_ATTR_BYTES:
         raise struct.error("an event's attributes are cut off")
     kind, _, config, period, sample_type, read_format, flags = _ATTR.unpack_from(content)
@@ -195,7 +196,7 @@ def parse_attr(content: bytes) -> Event:
 
 
 def read_header(read: Read, size: int) -> Header:
-    """The header of a file of which `read(offset, size)` returns bytes. Raises Unreadable."""
+    """Read the header of a file through `read(offset, size)`, which returns bytes. Raises Unreadable."""
     start = read(0, _FILE_HEADER.size)
     magic, header_bytes = start[:8], int.from_bytes(start[8:16], "little")
     if magic == FOREIGN_MAGIC:
@@ -241,7 +242,7 @@ def _read_features(header: Header, read: Read, at: int, bits: int) -> None:
 
 
 def _string(content: bytes, at: int) -> tuple[str, int]:
-    """A text with its length before it, and where it ends."""
+    """A length-prefixed text, and the offset of its end."""
     (length,) = struct.unpack_from("<I", content, at)
     if length > len(content):
         raise ValueError("a text longer than its section")
@@ -265,7 +266,7 @@ def _build_ids(content: bytes) -> list[BuildId]:
 
 
 def build_id_record(misc: int, raw: bytes, path: bytes) -> BuildId:
-    """An entry of the table of build ids, or a BUILD_ID record of pipe mode."""
+    """Parse an entry of the build-id table, or a BUILD_ID record of pipe mode."""
     length = min(raw[20], 20) if misc & _MISC_SIZE else 20
     text = path.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
     return BuildId(text, raw[:length], misc & _CPUMODE == _MISC_KERNEL)

@@ -1,4 +1,4 @@
-"""From a perf.data file to samples with names, in the order of time and a bounded amount of memory."""
+"""Convert a perf.data file to samples with symbol names, in order of time and within bounded memory."""
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -33,10 +33,10 @@ from exhume.interop.importers.perf_data.tasks import Exit, Fork, Maps, Rename, T
 from exhume.interop.importers.spool import Intake, Spool
 from exhume.model.tables import Losses
 
-# How many times perf has to go through its buffers before everything older than what was read before is there: one
-# whole round between two marks.
+# Number of rounds through its buffers after which perf has written everything older than what was read before: one
+# whole round between two FINISHED_ROUND records.
 _ROUNDS = 2
-# Where there are no marks: as many blocks.
+# The number of blocks to use instead if there are no such records.
 _MOST_BLOCKS = 24
 _EVER = 1 << 64
 # A file and its size.
@@ -44,7 +44,7 @@ _Part = tuple[IO[bytes], int]
 
 
 class _Stream:
-    """The records of one file, in the order of that file. None that follow are older than `safe`, once that is set."""
+    """The records of one file, in file order. Once `safe` is set, no following record is older than that."""
 
     def __init__(self, reader: RecordReader, most_blocks: int) -> None:
         self._blocks = reader.blocks()
@@ -61,7 +61,7 @@ class _Stream:
         return block
 
     def note(self, block: Block, newest: int) -> None:
-        """The newest sample of a block is so old."""
+        """Note the time of the newest sample in a block."""
         self._seen_ns = max(self._seen_ns, newest)
         self._rounds += block.rounds
         history = self._history
@@ -71,7 +71,7 @@ class _Stream:
 
 
 class PerfDataReader:
-    """Reads one file into a spool. `recording` is that file: next to it may be maps of compiled code."""
+    """Reads one file into a spool. `recording` is that file: there may be perf maps of compiled code next to it."""
 
     def __init__(self, intake: Intake, options: ReadOptions, recording: InputFile | None = None) -> None:
         self._recording = recording
@@ -104,8 +104,8 @@ class PerfDataReader:
     def probe(
         self, file: IO[bytes], size: int, parts: Sequence[_Part] = ()
     ) -> tuple[int | None, int, int | None, float]:
-        """The first sample of a file on its own clock, its duration as far as the header has it, what to add for wall
-        time where that is known, and about how many samples there are a second. Raises Unreadable."""
+        """Return the first sample time of a file on its own clock, its duration as far as the header has it, the offset
+        to wall time if known, and about how many samples it has per second. Raises Unreadable."""
         readers = self._readers(file, size, parts)
         header = self._header
         first, length = header.first_time, header.last_time - header.first_time
@@ -116,7 +116,7 @@ class PerfDataReader:
         return first or None, max(length, 0), offset, float(rate * max(1, header.cores))
 
     def _first_time(self, reader: RecordReader) -> int:
-        """The earliest of the first samples of a file; 0 where there are none."""
+        """The earliest of the first samples of a file; 0 if there are none."""
         for block in reader.blocks():
             self._describe(block)
             samples = self._decoded(block) if self._layout is not None or self._prepare(block) else None
@@ -125,8 +125,8 @@ class PerfDataReader:
         return 0
 
     def _readers(self, file: IO[bytes], size: int, parts: Sequence[_Part]) -> list[RecordReader]:
-        """The records of a file, and of its parts where it is the first of a directory, once its header is known.
-        Raises Unreadable."""
+        """Readers for a file and, if it is the first of a directory, for its parts, once its header is known. Raises
+        Unreadable."""
 
         def at(offset: int, length: int) -> bytes:
             if offset >= size:
@@ -145,14 +145,14 @@ class PerfDataReader:
         return readers
 
     def read(self, file: IO[bytes], size: int, parts: Sequence[_Part] = ()) -> None:
-        """Read a file with its parts. Raises Unreadable where nothing of it can be imported."""
+        """Read a file with its parts. Raises Unreadable if nothing in it can be imported."""
         readers = self._readers(file, size, parts)
         for text in self._header.malformed:
             self._left_out.add(text)
         streams = [_Stream(reader, max(1, _MOST_BLOCKS // len(readers))) for reader in readers]
         safe = 0
         while safe < _EVER:
-            # The one that is furthest behind.
+            # The stream that is furthest behind.
             stream = min(streams, key=_safe_of)
             block = stream.next()
             if block is not None:
@@ -199,7 +199,7 @@ class PerfDataReader:
         if self._layout is None and not self._prepare(block):
             return
         assert self._layout is not None
-        # First, as the kernel's own are needed for names.
+        # Decode mappings first, as the kernel's own are needed for symbol names.
         self._maps += self._decoder.maps(block, self._layout)
         newest = self._take_samples(block)
         self._take_losses(block)
@@ -209,7 +209,7 @@ class PerfDataReader:
         stream.note(block, newest)
 
     def _describe(self, block: Block) -> None:
-        """Take in the records that say what others mean, which pipe mode has in place of a header."""
+        """Take in the records that describe others, which pipe mode has instead of a header."""
         for at in block.of(Kind.HEADER_ATTR).tolist() if self._header.is_pipe else ():
             size = int(block.sizes(np.array([at]))[0]) * 8
             attr = block.data[at * 8 + 8 : at * 8 + size]
@@ -228,7 +228,7 @@ class PerfDataReader:
             self._header.build_ids.append(build_id_record(misc, content[12:36], content[36:]))
 
     def _prepare(self, block: Block) -> bool:
-        """Find out how records are laid out; False while no event is known."""
+        """Determine the layout of the records; False while no event is known."""
         events = self._header.events
         if not events:
             if len(block.of(Kind.SAMPLE)):
@@ -256,7 +256,7 @@ class PerfDataReader:
         return True
 
     def _take_samples(self, block: Block) -> int:
-        """Hold the samples of a block; returns the time of the newest, 0 where there is none."""
+        """Hold the samples of a block; return the time of the newest, 0 if there is none."""
         samples = self._decoded(block)
         if samples is None or not len(samples):
             return 0
@@ -269,7 +269,7 @@ class PerfDataReader:
         return newest
 
     def _decoded(self, block: Block) -> Samples | None:
-        """The samples of the chosen event."""
+        """Decode the samples of the chosen event."""
         at = block.of(Kind.SAMPLE)
         if not len(at) or self._chosen is None:
             return None
@@ -284,7 +284,7 @@ class PerfDataReader:
         if ids is not None and len(self._header.events) > 1:
             places = np.full(len(at), -1, np.int64)
             for number in np.unique(ids).tolist():
-                # tools/perf/util/evlist.c, evlist__event2evsel: what perf itself made has no id.
+                # tools/perf/util/evlist.c, evlist__event2evsel: records that perf synthesized have no id.
                 places[ids == number] = self._event_of.get(number, -1) if number else chosen
             for place, count in Counter(places[places != chosen].tolist()).items():
                 if place < 0:
@@ -309,7 +309,7 @@ class PerfDataReader:
         return samples
 
     def _take_losses(self, block: Block) -> None:
-        """Records that the kernel could not write, because perf did not read its buffers in time."""
+        """Records that the kernel could not write because perf did not read its buffers in time."""
         assert self._layout is not None
         losses = []
         for kind, word in ((Kind.LOST, 2), (Kind.LOST_SAMPLES, 1)):
@@ -335,7 +335,7 @@ class PerfDataReader:
         return self._options.offset
 
     def _flush(self, until: int | None) -> None:
-        """Hand over everything up to a moment in the file's clock."""
+        """Hand over everything up to a time of the file's clock."""
         if not self._samples:
             if until is None:
                 self._apply_tasks(None)
@@ -382,12 +382,12 @@ class PerfDataReader:
         batch = SampleBatch(time, samples.cpu, samples.pid, samples.tid, comm, stack, weight)
         self._spool.add_samples(batch, self._names.book, self.comms)
         if self._names.is_full:
-            # In another form they are on the disk by now.
+            # By now they have been written to disk in another form.
             self._spool.finish(self._names.book, self.comms)
             self._samples = self._names.forget(self._samples)
 
     def _weights(self, samples: HeldSamples) -> I64Array:
-        """The CPU time that each sample stands for, in microseconds."""
+        """The CPU time in microseconds that each sample stands for."""
         event = self._chosen
         assert event is not None
         if event.counts_nanoseconds and SampleType.PERIOD in event.sample_type:
@@ -398,7 +398,7 @@ class PerfDataReader:
         elif event.rate_hz:
             self._weight_us = round(1e6 / event.rate_hz)
         elif not self._weight_us:
-            # A fixed number of cycles or the like: the pause between two samples of a busy core.
+            # For a fixed number of cycles or the like: the interval between two samples of a busy core.
             order = np.lexsort((samples.time, samples.cpu))
             pause = np.diff(samples.time[order].astype(np.int64))[np.diff(samples.cpu[order]) == 0]
             self._weight_us = int(np.quantile(pause, 0.25)) // 1000 if len(pause) else 0
@@ -406,7 +406,7 @@ class PerfDataReader:
 
 
 def _split(changes: list[Any], limit: int) -> tuple[list[Any], list[Any]]:
-    """Those up to a time, and those behind it."""
+    """Split changes into those up to a time, and those after it."""
     return [each for each in changes if each.time <= limit], [each for each in changes if each.time > limit]
 
 
@@ -422,7 +422,7 @@ def _opened(file: InputFile) -> Iterator[tuple[IO[bytes], int, list[_Part]]]:
 
 
 def probe_perf_data(file: InputFile) -> tuple[int | None, int, int | None, float]:
-    """What `PerfDataReader.probe` finds in a file. Raises Unreadable."""
+    """Return what `PerfDataReader.probe` finds in a file. Raises Unreadable."""
     reader = PerfDataReader(Intake(Spool(Path(), 60), FileSummary("")), ReadOptions(offset=0))
     with _opened(file) as content:
         return reader.probe(*content)

@@ -1,7 +1,7 @@
-"""Records of a perf.data file, in blocks of whole ones, decoded many at a time with numpy.
+"""Decode the records of a perf.data file in blocks of whole records, many at a time, with numpy.
 
-tools/perf/util/event.h, enum perf_user_event_type: what perf adds to the kernel's records; tools/perf/util/zstd.c for
-compressed ones: the frame runs through all of them, is flushed behind each and never ended.
+tools/perf/util/event.h, enum perf_user_event_type: the records that perf adds to the kernel's; tools/perf/util/zstd.c
+for compressed records: a single zstd frame spans all of them, is flushed after each one and never ended.
 """
 
 import io
@@ -25,7 +25,7 @@ from exhume.interop.importers.perf_data.header import Event
 
 _BLOCK = 4 << 20
 _DECOMPRESSED, _PIECES = 64 << 10, 16
-# A record's size has 16 bits.
+# The size field of a record has 16 bits.
 _MOST_RECORD = 1 << 16
 _HEAD = struct.Struct("<IHH")
 _HALF = np.uint64(32)
@@ -35,7 +35,7 @@ _CPUMODE = np.uint64(7)
 _USER_MODE = 2
 # An empty raw block that ends a zstd frame (RFC 8878, 3.1.1.2).
 _ZSTD_END = b"\x01\x00\x00"
-# Records that are not whole words long: each takes a walk of its own.
+# Maximum number of records whose size isn't a multiple of 8 bytes: each has to be walked separately.
 _MOST_ODD = 1024
 _LOST_TRACK = "damaged: a record of an impossible size, and nothing says where the next one begins"
 _numbers = count(1)
@@ -62,15 +62,15 @@ class Kind(IntEnum):
     COMPRESSED2 = 83
 
 
-# Known, and of no use here: throttling, reads, AUX data, switches, namespaces, symbols of BPF, cgroups, text pokes; and
-# of perf's own: indexes, maps of threads and cores, statistics, time conversions, the end of what was synthesized.
+# Known, but not used here: throttling, reads, AUX data, switches, namespaces, symbols of BPF, cgroups, text pokes; and
+# perf's own records: indexes, thread and CPU maps, statistics, time conversions, the end of synthesized records.
 _IGNORED = (*(5, 6, 8, 11, 12), *range(14, 22), *(65, 69, 70, 72), *range(73, 78), 79, 82)
 _KNOWN = np.zeros(256, np.bool_)
 _KNOWN[[*_IGNORED, *Kind]] = True
-# Records that more bytes follow, or that have to be unpacked.
+# Records that are followed by more bytes, or that have to be unpacked.
 _SPECIAL = (Kind.TRACING_DATA, Kind.AUXTRACE, Kind.COMPRESSED, Kind.COMPRESSED2)
 _COMPRESSED = (Kind.COMPRESSED, Kind.COMPRESSED2)
-# The least size in words of the records that are read, without what stands at their end.
+# The minimum size in words of the records that are read, without their trailer.
 _LEAST_WORDS = np.ones(256, np.int64)
 for _kind, _words in {
     **{Kind.MMAP: 5, Kind.LOST: 3, Kind.COMM: 2, Kind.EXIT: 4, Kind.FORK: 4, Kind.SAMPLE: 2},
@@ -82,8 +82,8 @@ for _kind, _words in {
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole records: their bytes, where each begins (in 64-bit words), and each one's type. `rounds` counts how often
-    perf had been through all of its buffers, about here. Blocks have growing numbers."""
+    """Whole records: their bytes, the offset (in 64-bit words) and the type of each. `rounds` counts approximately how
+    often perf had been through all of its buffers. Block numbers increase."""
 
     data: bytes
     words: U64Array
@@ -104,7 +104,7 @@ class Block:
         return (self.words[at] >> _HALF) & _MISC
 
     def order(self, at: I64Array) -> I64Array:
-        """Numbers that have the order of the file."""
+        """Numbers that sort records in file order."""
         return at + (self.number << 32)
 
     def low(self, at: I64Array, word: int = 1) -> I64Array:
@@ -116,7 +116,8 @@ class Block:
 
 
 class RecordReader:
-    """The records of one file, from its first on. What can't be decoded goes to `leave_out`: reason, offset, count."""
+    """Reads the records of one file, from the first on. Whatever can't be decoded goes to `leave_out`: reason, offset,
+    count."""
 
     def __init__(self, file: IO[bytes], start: int, end: int | None, leave_out: LeaveOut) -> None:
         self._file = file
@@ -127,7 +128,7 @@ class RecordReader:
         self.compressed = False
 
     def read(self, size: int) -> bytes:
-        """The next bytes of the records."""
+        """Read the next bytes of the records."""
         if self._end is not None:
             size = min(size, self._end - self.at)
         content = self._file.read(size) if size > 0 else b""
@@ -135,7 +136,7 @@ class RecordReader:
         return content
 
     def blocks(self) -> Iterator[Block]:
-        """The records in the order of the file, with those that are compressed."""
+        """Yield the records in file order, including compressed ones."""
         rest = b""
         odd = 0
         while content := self.read(_BLOCK):
@@ -168,7 +169,7 @@ class RecordReader:
             self._leave_out("the last record is cut off", self.at - len(rest), 1)
 
     def _skip(self, rest: bytes) -> bytes:
-        """What comes after a record that is followed by data of its own."""
+        """Skip a record that is followed by data of its own; return what comes after."""
         while len(rest) < 24 and (more := self.read(_BLOCK)):
             rest += more
         if len(rest) < 24:
@@ -187,7 +188,7 @@ class RecordReader:
         return rest[max(length, 8) :]
 
     def _unpacked(self, begin: bytes) -> Iterator[Block]:
-        """From the first compressed record on: what is in those, and the records between them."""
+        """Yield everything from the first compressed record on: the contents of those, and the records between them."""
         source = _Payloads(self, begin)
         rest = b""
         with pa.CompressedInputStream(pa.PythonFile(source, "r"), "zstd") as stream:
@@ -201,7 +202,7 @@ class RecordReader:
                 plain = source.take_plain()
                 between = walk(plain, self._leave_out, self.at)[0] if plain else None
                 if block is not None and between is not None:
-                    # They stand before the end of the block: its last records are of the round behind.
+                    # They precede the end of the block, whose last records belong to the next round.
                     block = replace(block, rounds=block.rounds + between.rounds)
                     between = replace(between, rounds=0)
                 yield from (each for each in (block, between) if each is not None)
@@ -214,8 +215,8 @@ class RecordReader:
             self._leave_out("the last compressed record is cut off", self.at, 1)
 
     def _decompressed(self, stream: IO[bytes]) -> tuple[bytes, bool]:
-        """The next bytes of compressed records, and whether these are the last. What a damaged place takes with it is
-        no more than one of the pieces."""
+        """Return the next bytes of compressed records, and whether these are the last. A damaged place costs no more
+        than one of the chunks."""
         pieces: list[bytes] = []
         try:
             while len(pieces) < _PIECES:
@@ -230,7 +231,7 @@ class RecordReader:
 
 
 class _Payloads(io.RawIOBase):
-    """What is in the compressed records, as a file; the records between them are put by."""
+    """A file view of the content of compressed records; the records between them are set aside."""
 
     def __init__(self, reader: RecordReader, begin: bytes) -> None:
         self._reader = reader
@@ -282,20 +283,20 @@ class _Payloads(io.RawIOBase):
 
 
 def _padded(record: bytes) -> bytes:
-    """A record with the size of whole words."""
+    """Pad a record to whole words."""
     size = len(record) + 7 & ~7
     return record[:6] + size.to_bytes(2, "little") + record[8:] + bytes(size - len(record))
 
 
 def walk(content: bytes, leave_out: LeaveOut, offset: int) -> tuple[Block | None, int, bool]:
-    """The whole records at the beginning of some bytes, up to the first that has to be handled apart; how many bytes
-    they take, and whether what follows makes no sense. `offset` is where the bytes are in the file."""
+    """Walk the whole records at the beginning of some bytes, up to the first one that needs special handling. Returns
+    them, the bytes they take, and whether what follows makes no sense. `offset` is where the bytes are in the file."""
     whole = len(content) & ~7
     halves = memoryview(content)[:whole].cast("H")
     last = whole >> 1
     places: list[int] = []
     at = 0
-    # The one loop over all records: sizes are checked afterwards, by the array.
+    # The only loop over all records; sizes are checked afterwards, on the array.
     while at + 4 <= last:
         places.append(at)
         at += (halves[at + 3] >> 1) or last
@@ -343,7 +344,7 @@ _FORMAT_TIMES, _FORMAT_ID, _FORMAT_GROUP, _FORMAT_LOST = (1, 2), 4, 8, 16
 
 
 class Layout:
-    """Where the fields of samples, and of the trailer of other records, are for events of one sample type."""
+    """The positions of fields in samples, and in the trailer of other records, for events of one sample type."""
 
     def __init__(self, event: Event) -> None:
         self._type = event.sample_type
@@ -352,7 +353,7 @@ class Layout:
         self.has_cpu = SampleType.CPU in self._type
         self.has_chain = SampleType.CALLCHAIN in self._type
         fields = [name for name in _BEFORE_READ if name in self._type]
-        #: Where each fixed field of a sample is, in words from its beginning.
+        #: The position of each fixed field of a sample, in words from the start of the record.
         self.places = {name: place + 1 for place, name in enumerate(fields)}
         self._behind = len(fields) + 1
         trailer = [name for name in _TRAILER if name in self._type] if event.sample_id_all else []
@@ -360,7 +361,7 @@ class Layout:
         self.trailer_words = len(trailer)
 
     def word(self, block: Block, at: I64Array, name: SampleType) -> U64Array | None:
-        """A field of some samples, which have to be long enough; None where the event has none such."""
+        """A field of some samples, which must be long enough; None if the event doesn't have it."""
         place = self.places.get(name)
         return None if place is None else block.words[at + place]
 
@@ -368,18 +369,18 @@ class Layout:
         return self._behind + (1 if self.has_chain else 0)
 
     def trailer(self, block: Block, at: I64Array, name: SampleType) -> U64Array | None:
-        """A field of the trailer of some other records; zero where the record is too short to have one."""
+        """A trailer field of some non-sample records; zero if the record is too short to have one."""
         if name not in self._back:
             return None
         there = block.sizes(at) > self.trailer_words
         return np.where(there, block.words[self.trailer_place(block, at, name)], np.uint64(0))
 
     def trailer_place(self, block: Block, at: I64Array, name: SampleType) -> I64Array:
-        """Where a field of the trailer of some other records is, in words; anywhere in those that have none."""
+        """The position of a trailer field of some non-sample records, in words; arbitrary for records without one."""
         return at + np.maximum(block.sizes(at) - self._back[name], 0)
 
     def chains(self, block: Block, at: I64Array) -> tuple[I64Array, I64Array, npt.NDArray[np.bool_]]:
-        """Where the callchains of some samples begin (in words), how long they are, and which are sound."""
+        """Where the callchains of some samples begin (in words), how long they are, and which are valid."""
         sizes = block.sizes(at)
         place = np.full(len(at), self._behind, np.int64)
         sound = np.ones(len(at), np.bool_)
@@ -401,7 +402,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Samples column by column, their callchains laid end to end in `addresses`, as the recorder's sampler has them."""
+    """Samples in columns, with their callchains concatenated in `addresses`, as in the recorder's sampler."""
 
     time: U64Array
     cpu: I64Array
@@ -416,7 +417,7 @@ class Samples:
         return len(self.time)
 
     def select(self, chosen: I64Array) -> "Samples":
-        """Some of the samples, in that order."""
+        """Select some of the samples, in that order."""
         depth = self.depth[chosen]
         return Samples(
             *(self.time[chosen], self.cpu[chosen], self.pid[chosen], self.tid[chosen], self.period[chosen]),
@@ -426,7 +427,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Chains:
-    """Parts of callchains, laid end to end, each with a key that equal ones have."""
+    """Concatenated parts of callchains, each with a key that is the same for equal parts."""
 
     addresses: U64Array
     first: I64Array
@@ -447,8 +448,8 @@ _HELD = ("time", "cpu", "pid", "tid", "period", "head", "tail")
 
 @dataclass(frozen=True, slots=True)
 class HeldSamples:
-    """Samples that are held until all records of their time are there. `head` is the part of each one's stack in the
-    kernel, as a number that was given to it; `tail` is that in user code, as a place among `tails`, or -1."""
+    """Samples that are held until all records of their time are there. `head` is the number assigned to the kernel part
+    of each stack; `tail` is the user part, as an index into `tails`, or -1."""
 
     time: U64Array
     cpu: I64Array
@@ -463,7 +464,7 @@ class HeldSamples:
         return len(self.time)
 
     def select(self, chosen: I64Array | npt.NDArray[np.bool_]) -> "HeldSamples":
-        """Some of the samples, in that order."""
+        """Select some of the samples, in that order."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in _HELD})
 
     @classmethod
@@ -485,13 +486,13 @@ class HeldSamples:
 
 
 def ragged(first: I64Array, depth: I64Array) -> I64Array:
-    """The places of rows of different lengths, one after the other."""
+    """Concatenated indices of rows with different lengths."""
     return np.repeat(first - (np.cumsum(depth) - depth), depth) + np.arange(int(depth.sum()), dtype=np.int64)
 
 
 def distinct(values: U64Array) -> Unique:
-    """The distinct values of an array in the order in which they come, by hashing: several times as fast as by
-    sorting, where most values repeat."""
+    """The distinct values of an array in order of first occurrence, by hashing: several times as fast as sorting if
+    most values repeat."""
     whole = pa.Array.from_buffers(pa.uint64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
     encoded = call_function("dictionary_encode", [whole])
     which = encoded.indices.to_numpy().astype(np.int64)
@@ -501,7 +502,8 @@ def distinct(values: U64Array) -> Unique:
 
 
 def decode_samples(block: Block, at: I64Array, layout: Layout) -> tuple[Samples, int]:
-    """Some samples, which are long enough for their fields, and how many are damaged otherwise and left out."""
+    """Decode some samples, which are long enough for their fields; also return how many were damaged otherwise and left
+    out."""
     damaged = 0
     if layout.has_chain:
         begin, depth, sound = layout.chains(block, at)
@@ -514,7 +516,7 @@ def decode_samples(block: Block, at: I64Array, layout: Layout) -> tuple[Samples,
     bare = np.flatnonzero(depth == 0)
     ip = layout.word(block, at, SampleType.IP)
     if len(bare) and ip is not None:
-        # Nothing but the instruction that was sampled.
+        # Only the sampled instruction, without a callchain.
         user = (block.misc(at[bare]) & _CPUMODE) == _USER_MODE
         markers = np.where(user, np.uint64(CONTEXT_USER), np.uint64(CONTEXT_KERNEL))
         pairs = np.stack([markers, ip[bare]], axis=1).ravel()
@@ -541,7 +543,7 @@ def decode_samples(block: Block, at: I64Array, layout: Layout) -> tuple[Samples,
 def _with_ips(
     pairs: U64Array, bare: I64Array, addresses: U64Array, depth: I64Array
 ) -> tuple[U64Array, I64Array, I64Array]:
-    """Callchains in which those that are empty have a marker and an address."""
+    """Fill empty callchains with a context marker and an address."""
     places = np.repeat((np.cumsum(depth) - depth)[bare], 2)
     longer = depth.copy()
     longer[bare] = 2

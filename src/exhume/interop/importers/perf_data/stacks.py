@@ -1,8 +1,8 @@
-"""Callchains into stacks. A chain is named in two parts, that in the kernel and that in user code.
+"""Convert callchains to stacks. Each chain is named in two parts, the kernel part and the user part.
 
-The kernel's addresses mean the same in every process, those of user code what its process has there: so a part is
-named once for all that have it, also in a fork storm, where every process has its libraries at other addresses, and
-only parts with other names make another stack.
+Kernel addresses mean the same in every process, user addresses depend on the mappings of the process. A part is named
+once for all processes that have it, even in a fork storm, where every process has its libraries at other addresses;
+only parts with different names make another stack.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from exhume.interop.importers.perf_data.records import Chains, HeldSamples, Samp
 from exhume.interop.importers.perf_data.symbols import SymbolPlaces, Symbols
 from exhume.interop.importers.perf_data.tasks import Image, MappingStore, TaskDecoder
 
-# Different stacks, and parts of them, that are held at once.
+# Maximum number of distinct stacks, and of parts of them, that are held at a time.
 _MOST_STACKS, _MOST_PARTS = 150_000, 600_000
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(32)
@@ -36,7 +36,7 @@ class StackNames:
         self._mappings = mappings
         self.symbols = Symbols(header, decoder.kernel_maps, places)
         self.book = StackBook()
-        # Parts by the key of their addresses, and by that of their frames; the first one is empty.
+        # Parts by the key of their addresses, and by that of their frames; the first part is empty.
         self._known: dict[int, int] = {}
         self._named: dict[int, int] = {}
         self._parts: list[tuple[Frame, ...]] = [()]
@@ -48,12 +48,12 @@ class StackNames:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is held that it has to be forgotten."""
+        """Whether so much is held that it has to be dropped."""
         return len(self.book.stacks) > _MOST_STACKS or max(len(self._known), len(self._stacks)) > _MOST_PARTS
 
     def forget(self, held: list[HeldSamples]) -> list[HeldSamples]:
-        """Forget all stacks, and what is known but for the parts of some samples, which are returned with the numbers
-        that these have then."""
+        """Drop all stacks and all parts except those of the held samples, which are returned with the new numbers of
+        their parts."""
         used = np.unique(np.concatenate([np.zeros(1, np.int64), *(samples.head for samples in held)]))
         self._parts = [self._parts[number] for number in used.tolist()]
         self.book = StackBook()
@@ -64,8 +64,8 @@ class StackNames:
         return [replace(samples, head=np.searchsorted(used, samples.head)) for samples in held]
 
     def split(self, samples: Samples) -> HeldSamples:
-        """Samples with the first part of each chain named, and the rest of it from the mark of user code on, put by
-        until it is known what its process had mapped."""
+        """Return samples with the kernel part of each chain named. The rest, from the user context marker on, is set
+        aside until it is known what the process had mapped."""
         first, depth = samples.first, samples.depth
         marks = np.flatnonzero(samples.addresses == np.uint64(CONTEXT_USER))
         owner = np.searchsorted(first, marks, side="right") - 1
@@ -95,11 +95,11 @@ class StackNames:
         )
 
     def stacks(self, samples: HeldSamples, images: list[Image], image_of: I64Array) -> I64Array:
-        """The place of each sample's stack in the book."""
+        """The index of each sample's stack in the book."""
         tail = np.zeros(len(samples), np.int64)
         has = np.flatnonzero(samples.tail >= 0)
         rows, owners = samples.tail[has], image_of[has]
-        # The last one for samples of processes that nothing is known of.
+        # The last one is for samples of processes about which nothing is known.
         salts = np.array([*(image.salt + 1 for image in images), 0], np.uint64)
         keys = (samples.tails.keys[rows] ^ salts[owners]) * _MIX
         keys ^= keys >> _SHIFT
@@ -118,7 +118,7 @@ class StackNames:
         return np.array(places, np.int64)[found.which]
 
     def _parts_of(self, keys: U64Array, resolve: Callable[[I64Array], I64Array]) -> I64Array:
-        """The number of the part of each key. `resolve` names those that stand at some places, if they are new."""
+        """The number of the part for each key. `resolve` names the parts at some indices if they are new."""
         found = distinct(keys)
         known = self._known
         parts = np.array([known.get(key, -1) for key in found.values.tolist()], np.int64)
@@ -129,14 +129,14 @@ class StackNames:
         return parts[found.which]
 
     def _resolve(self, chains: Chains, images: _Images) -> I64Array:
-        """Name chains, and return the numbers of their parts."""
+        """Name chains and return the numbers of their parts."""
         addresses = chains.addresses
         markers = addresses >= CONTEXT_FIRST
         anchors = np.where(markers, np.arange(len(addresses)), 0)
         anchors[chains.first] = chains.first
         context = addresses[np.maximum.accumulate(anchors)]
-        # What follows a marker, or begins a chain, was running; all others are return addresses: the call is the
-        # instruction before.
+        # An address after a context marker or at the start of a chain is an instruction pointer; all others are return
+        # addresses, so the call is the instruction before.
         running = np.zeros(len(addresses), np.bool_)
         running[1:] = markers[:-1]
         running[chains.first] = True
@@ -155,7 +155,7 @@ class StackNames:
     def _user_frames(
         self, addresses: U64Array, running: npt.NDArray[np.bool_], images: list[Image], image_of: I64Array
     ) -> I64Array:
-        """The frames of addresses in user code, as places; that of an unknown one where nothing is mapped."""
+        """The indices of the frames of user addresses; that of an unknown frame if nothing is mapped."""
         frames = np.zeros(len(addresses), np.int64)
         file_of, offset = self._mappings.locate(images, image_of, addresses)
         offset -= (~running).astype(np.uint64)
@@ -173,7 +173,7 @@ class StackNames:
         return frames
 
     def _compiled(self, addresses: U64Array, images: list[Image], image_of: I64Array) -> I64Array:
-        """The frames of code that a runtime compiled, which belongs to one process."""
+        """The frames of code compiled by a runtime, which belongs to one process."""
         frames = np.zeros(len(addresses), np.int64)
         pids = np.array([image.pid for image in images], np.int64)[image_of]
         for pid in np.unique(pids).tolist():
@@ -182,7 +182,7 @@ class StackNames:
         return frames
 
     def _interned(self, frames: I64Array, shown: npt.NDArray[np.bool_], depth: I64Array) -> I64Array:
-        """The numbers of parts, by their frames; those that are not shown are left out."""
+        """The numbers of parts, by their frames; frames that are not shown are left out."""
         count = np.bincount(np.repeat(np.arange(len(depth)), depth)[shown], minlength=len(depth))
         frames = frames[shown]
         filled = np.flatnonzero(count)
@@ -206,14 +206,14 @@ class StackNames:
         known = self._decoder.build_ids.get(path)
         if known is not None:
             return known
-        # In pipe mode more come with the records.
+        # In pipe mode, more of them come with the records.
         more = self._header.build_ids[self._build_ids_seen :]
         self._build_ids_seen += len(more)
         self._build_ids |= {each.path: each.build_id for each in more if not each.kernel}
         return self._build_ids.get(path, b"")
 
     def _placed(self, frames: list[Frame]) -> I64Array:
-        """The places of frames in the list of all."""
+        """The indices of frames in the list of all frames."""
         places = np.empty(len(frames), np.int64)
         for at, frame in enumerate(frames):
             place = self._frame_places.get(frame.id)

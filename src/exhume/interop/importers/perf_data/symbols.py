@@ -1,7 +1,7 @@
-"""Names for the addresses in a perf.data file: from perf's cache of build ids, from this machine where it is the same
-file, from a given list of the kernel's symbols, from perf maps of compiled code; else module and offset.
+"""Resolve the addresses in a perf.data file to symbols: from perf's build-id cache, from the same file on this machine,
+from a given kallsyms list, or from perf maps of compiled code; otherwise to module and offset.
 
-A file on this machine is used where its build id is the recorded one; without a recorded one, where the recording was
+A file on this machine is used if it has the recorded build id or, if no build id was recorded, if the recording was
 made here.
 """
 
@@ -34,7 +34,7 @@ _KALLSYMS = Path("/proc/kallsyms")
 _DEBUG = Path("/usr/lib/debug/.build-id")
 # The first symbol of the kernel's code; perf records its address (tools/perf/util/machine.c, ref_reloc_sym_names).
 _REFERENCES = ("_text", "_stext")
-# The kernel's image is smaller (arch/x86/include/asm/page_64_types.h, KERNEL_IMAGE_SIZE).
+# Upper bound of the kernel image (arch/x86/include/asm/page_64_types.h, KERNEL_IMAGE_SIZE).
 _IMAGE_BYTES = 1 << 30
 _TMP = Path("/tmp")
 _MAP_PIECE, _MOST_MAP_BYTES, _MOST_MAPS = 512 << 10, 64 << 20, 512
@@ -44,8 +44,8 @@ _FIRST_SYMBOL = re.compile(rb"^([0-9a-f]+) [tT] (_text|_stext)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class SymbolPlaces:
-    """Where symbols are looked for: perf's cache, a list of the kernel's symbols where one is given, and next to the
-    recording, for maps of compiled code (perf-PID.map)."""
+    """Where to look for symbols: perf's cache, a kallsyms list if one is given, and the directory of the recording, for
+    maps of compiled code (perf-PID.map)."""
 
     cache: Path
     kallsyms: Path | None = None
@@ -53,7 +53,7 @@ class SymbolPlaces:
 
 
 class Symbols:
-    """Frames for the addresses of one file."""
+    """Resolves the addresses of one file to frames."""
 
     def __init__(self, header: Header, kernel_maps: Sequence[KernelMap], places: SymbolPlaces) -> None:
         self._header = header
@@ -62,7 +62,7 @@ class Symbols:
         self._kernel: _KernelNames | None = None
         self._programs: dict[tuple[str, bytes], _NamedFile | None] = {}
         self._compiled: dict[int, _CompiledCode | None] = {}
-        #: Files that no functions are known of: none of that build id was found.
+        #: Files without known functions, as no file with their build id was found.
         self.nameless: set[str] = set()
 
     @property
@@ -74,13 +74,13 @@ class Symbols:
         return self._kernel is None or len(self._kernel.table.addresses) > 0
 
     def kernel(self, addresses: U64Array) -> list[Frame]:
-        """A frame for each kernel address."""
+        """Return a frame for each kernel address."""
         if self._kernel is None:
             self._kernel = self._load_kernel()
         return self._kernel.frames(addresses)
 
     def user(self, file: MappedFile, build_id: bytes, offsets: U64Array) -> list[Frame]:
-        """A frame for each offset in a mapped file."""
+        """Return a frame for each offset in a mapped file."""
         if not file.on_disk and file.path != VDSO:
             module = file.module if file.module.startswith("[") else ANONYMOUS
             return [make_frame(USER, module, module)] * len(offsets)
@@ -94,7 +94,7 @@ class Symbols:
         return program.frames(file, offsets)
 
     def compiled(self, pid: int, addresses: U64Array) -> list[Frame]:
-        """A frame for each address in memory into which a process may have compiled code."""
+        """Return a frame for each address in memory into which a process may have compiled code."""
         if pid not in self._compiled:
             if len(self._compiled) > _MOST_MAPS:
                 self._compiled.clear()
@@ -103,9 +103,10 @@ class Symbols:
         return [_ANONYMOUS_FRAME] * len(addresses) if code is None else code.frames(addresses)
 
     def _load_map(self, pid: int) -> "_CompiledCode | None":
-        """The perf map of a process: next to the file, or of this machine where the file is. As by perf, one is trusted
-        if it belongs to root or to the user (tools/perf/util/symbol.c, dso__load), next to the file also if it belongs
-        to the file's owner: recordings lie in /tmp as well, where anyone can put a map."""
+        """The perf map of a process: from the directory of the recording, or from this machine if the recording was
+        made here. Like perf, trust a map that belongs to root or to the user (tools/perf/util/symbol.c, dso__load); in
+        the directory of the recording also one that belongs to the owner of the recording. Recordings are also kept in
+        /tmp, where any user can put a map."""
         name, trusted = f"perf-{pid}.map", (0, os.geteuid())
         recording, given = self._places.recording, None
         if recording is not None:
@@ -141,7 +142,7 @@ class Symbols:
             cached = self._cached(build_id)
             found += [cached / name for name in ("elf", "vdso", "debug")] if cached.is_dir() else [cached]
         elif path == VDSO and self._local:
-            # Not a file; perf keeps the one of each kernel.
+            # The vDSO is not a file; perf's cache has the one of each kernel.
             found += sorted((self._places.cache / VDSO).glob("*/vdso"))[:1]
         if path.startswith("/") and (build_id or self._local):
             found.append(Path(path))
@@ -172,14 +173,15 @@ class Symbols:
         return _KernelNames(KernelTable(np.empty(0, np.uint64), np.empty(0, np.uint32), b"", hidden=False), 0, None)
 
     def _moved(self, path: Path) -> tuple[int, tuple[int, int] | None]:
-        """How far the kernel's code was elsewhere when it was recorded (it moves at each boot), and where it was."""
+        """How far the kernel's code was relocated when it was recorded (KASLR moves it at each boot), and its address
+        range."""
         recorded = next((each for each in self._kernel_maps if each.name.startswith("[kernel.kallsyms]")), None)
         if recorded is None:
             return 0, None
         here = _first_symbol(path, recorded.name.removeprefix("[kernel.kallsyms]"))
         if here is None or here == recorded.reference:
             return 0, None
-        # Behind what is mapped comes code that ran only at boot; idle tasks have it in their stacks.
+        # After the mapped code follows code that ran only at boot; idle tasks have it in their stacks.
         begin = recorded.reference
         others = [each.start for each in self._kernel_maps if each.start > begin and each is not recorded]
         return here - begin, (begin, min([*others, begin + _IMAGE_BYTES]))
@@ -187,7 +189,8 @@ class Symbols:
 
 @dataclass(slots=True)
 class _KernelNames:
-    """The kernel's functions. Where its code has `moved`, that in `inside` is looked up elsewhere; modules are not."""
+    """The kernel's functions. Addresses in the range `inside` are shifted by `moved` before the lookup; other
+    addresses, which belong to modules, are not looked up."""
 
     table: KernelTable
     moved: int
@@ -211,7 +214,7 @@ class _KernelNames:
 
 
 class _CompiledCode:
-    """Functions that a runtime compiled, from the map that it wrote."""
+    """Functions compiled by a runtime, from the perf map that it wrote."""
 
     def __init__(self) -> None:
         self._code = CodeRanges()
@@ -219,7 +222,7 @@ class _CompiledCode:
 
     @classmethod
     def load(cls, file: OpenFile) -> "_CompiledCode":
-        """Raises FileRefused, BadReply and OSError."""
+        """Load a perf map. Raises FileRefused, BadReply and OSError."""
         found = cls()
         at = 0
         while at < _MOST_MAP_BYTES:
@@ -251,7 +254,7 @@ class _NamedFile:
 
     @classmethod
     def load(cls, opened: OpenFile, build_id: bytes) -> "_NamedFile":
-        """Raises FileRefused and OSError."""
+        """Load the symbols of a file. Raises FileRefused and OSError."""
         text = build_id.hex()
         debug = _opened(_DEBUG / text[:2] / f"{text[2:]}.debug") if build_id else None
         program, source = load_program(opened, [debug] if debug is not None else [])
@@ -290,8 +293,8 @@ def nameless_frame(file: MappedFile, offset: int) -> Frame:
 
 
 def _opened(path: Path, trusted: Collection[int] | None = None) -> OpenFile | None:
-    """A regular file, open; None where it can't be opened, or does not belong to one of those that are `trusted`, which
-    also have to have put it there themselves."""
+    """Open a regular file; None if it can't be opened. With `trusted`, it must belong to one of these users, who
+    must also have put it there themselves: symlinks are not followed."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if trusted else 0))
     except OSError:
@@ -309,7 +312,7 @@ def _build_id(file: OpenFile) -> bytes:
 
 
 def _own_kernel() -> bytes:
-    """The build id of the running kernel (a note in /sys/kernel/notes); empty where it can't be read."""
+    """The build id of the running kernel (a note in /sys/kernel/notes); empty if it can't be read."""
     try:
         notes = _NOTES.read_bytes()
     except OSError:
@@ -325,7 +328,7 @@ def _own_kernel() -> bytes:
 
 
 def _first_symbol(path: Path, name: str) -> int | None:
-    """The address of the kernel's first symbol in a list of symbols."""
+    """The address of the kernel's first symbol in a kallsyms list."""
     wanted = (name or _REFERENCES[0]).encode()
     rest = b""
     with path.open("rb") as file:

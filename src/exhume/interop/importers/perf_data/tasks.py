@@ -1,8 +1,8 @@
-"""Names and mappings of the processes in a perf.data file, followed through its COMM, FORK and MMAP records.
+"""Track the names and mappings of the processes in a perf.data file through its COMM, FORK and MMAP records.
 
-As perf does it (tools/perf/util/machine.c, machine__process_fork_event; tools/perf/util/thread.c, thread__fork): a
-child has the name and the mappings of its parent until it has its own, and a thread that no record names is called
-`:tid`. An exec takes no mapping away: in the kernel, the process has the registers of the program before until the new
+As in perf (tools/perf/util/machine.c, machine__process_fork_event; tools/perf/util/thread.c, thread__fork), a child has
+the name and the mappings of its parent until it has its own, and a thread without a recorded name is called `:tid`. An
+exec doesn't remove mappings: while in the kernel, the process keeps the registers of the previous program until the new
 one runs.
 """
 
@@ -22,16 +22,16 @@ from exhume.interop.importers.form import I64Array, U64Array
 from exhume.interop.importers.perf_data.records import Block, HeldSamples, Kind, Layout, ragged
 
 _PROT_EXEC = 4
-# The same bit as that of an exec: a FORK that perf made up for a process that was there before.
+# The same bit as that of an exec: a FORK that perf synthesized for an existing process.
 _MISC_FORK_EXEC = 1 << 13
 _MISC_BUILD_ID = 1 << 14
 _KERNEL_PID = -1
 _MAX_PATH_WORDS = 4096 // 8 + 1
-# An address and the number of a layer in one word: no user address is longer, but those handed out on request.
+# An address and a layer number in one word: user addresses are no longer, except for those mapped on request.
 _ADDRESS_BITS = np.uint64(48)
 _MOST_ADDRESS = np.uint64(1 << 48)
 _MOST_LAYERS_AT_ONCE = 1 << 16
-# An image of more layers than this is made one: each is looked up apart.
+# An image with more layers than this is merged into one: each layer needs a lookup of its own.
 _MOST_LAYERS = 6
 _WORTH_TRIMMING = 200_000
 _MAPS = ("time", "order", "pid", "start", "length", "offset", "file")
@@ -65,7 +65,7 @@ class Fork(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Maps:
-    """Executable mappings that were made, column by column; `file` is a place in the list of files."""
+    """New executable mappings, in columns; `file` is an index into the list of files."""
 
     time: U64Array
     order: I64Array
@@ -85,7 +85,7 @@ class Maps:
 
 @dataclass(frozen=True, slots=True)
 class KernelMap:
-    """Where the kernel's code, or that of a module, was. `reference` is the address that its first symbol had."""
+    """Where the kernel's code, or that of a module, was mapped. `reference` is the address of its first symbol."""
 
     start: int
     length: int
@@ -94,8 +94,8 @@ class KernelMap:
 
 
 class Image:
-    """The mappings of one process, as layers of a MappingStore, the newest first. `salt` is another one whenever its
-    addresses may mean something else; `changed` is when it last had a new mapping."""
+    """The mappings of one process, as layers of a MappingStore, the newest first. `salt` changes whenever its addresses
+    may mean something else; `changed` is the time of its last new mapping."""
 
     __slots__ = ("changed", "layers", "pid", "salt")
 
@@ -112,20 +112,20 @@ class Image:
 class MappingStore:
     """The executable mappings of all processes, in one table.
 
-    What a process mapped without a fork in between is a layer: rows that are sorted and apart from each other. What
-    lies in a newer layer of an image hides what is below. So an exec adds a few rows, and a fork none."""
+    A layer has what a process mapped without a fork in between: sorted rows that don't overlap. A newer layer of an
+    image hides what lies below it. So an exec adds a few rows, and a fork none."""
 
     def __init__(self, files: list[MappedFile]) -> None:
         self._files = files
         self._start, self._end, self._shift = (np.zeros(0, np.uint64) for _ in range(3))
         self._file = np.zeros(0, np.int64)
-        # Of each layer its number, the first of its rows and how many there are.
+        # For each layer: its number, its first row, and its number of rows.
         self._number, self._first, self._count = (np.zeros(0, np.int64) for _ in range(3))
         self._numbers = count()
         self._kept = 0
 
     def add(self, maps: Maps, run_of: I64Array, runs: int) -> list[int]:
-        """Make a layer of each of some runs of mappings, which come in the order of time; returns their numbers."""
+        """Make a layer of each run of mappings, which come in order of time; return the layer numbers."""
         order = np.lexsort((maps.start, run_of))
         run, start, end = run_of[order], maps.start[order], (maps.start + maps.length)[order]
         counts = np.bincount(run, minlength=runs)
@@ -137,7 +137,7 @@ class MappingStore:
         return self._name(first, counts)
 
     def merge(self, layers: Sequence[int]) -> int:
-        """One layer in place of several, given with the newest first."""
+        """Merge several layers, given newest first, into one."""
         places = np.searchsorted(self._number, np.array(layers[::-1], np.int64))
         spans = zip(self._first[places].tolist(), self._count[places].tolist(), strict=True)
         rows = np.concatenate([np.arange(first, first + size) for first, size in spans])
@@ -148,7 +148,7 @@ class MappingStore:
         return self._name(np.array([first]), np.array([size]))[0]
 
     def trim(self, used: Callable[[], set[int]]) -> None:
-        """Forget layers that no image has any more, once that is worth it."""
+        """Drop layers that no image uses any more, once that is worthwhile."""
         if len(self._start) < 2 * self._kept + _WORTH_TRIMMING:
             return
         kept = np.isin(self._number, np.array(sorted(used()), np.int64))
@@ -161,8 +161,8 @@ class MappingStore:
         self._kept = len(rows)
 
     def locate(self, images: Sequence[Image], image_of: I64Array, addresses: U64Array) -> tuple[I64Array, U64Array]:
-        """The file that each address lies in, -1 for none, and the offset in it. In memory without a file there are no
-        offsets to go by: there the address itself is the place."""
+        """The file of each address (-1 for none), and the offset in it. Anonymous memory has no file offsets: there,
+        the address itself is used."""
         file = np.full(len(addresses), -1, np.int64)
         offset = addresses.copy()
         layers = np.array([layer for image in images for layer in image.layers], np.int64)
@@ -181,10 +181,10 @@ class MappingStore:
         return file, offset
 
     def _look_up(self, layer: I64Array, addresses: U64Array) -> tuple[I64Array, U64Array]:
-        """In one layer each: the file, -1 for none, and what to subtract for the offset in it."""
+        """Look each address up in one layer: the file (-1 for none), and what to subtract to get the offset in it."""
         file, shift = np.full(len(layer), -1, np.int64), np.zeros(len(layer), np.uint64)
         used, which = np.unique(layer, return_inverse=True)
-        # A layer's number and an address in one word.
+        # A layer number and an address in one word.
         for begin in range(0, len(used), _MOST_LAYERS_AT_ONCE):
             chosen = np.flatnonzero((which >= begin) & (which < begin + _MOST_LAYERS_AT_ONCE))
             places = np.searchsorted(self._number, used[begin : begin + _MOST_LAYERS_AT_ONCE])
@@ -201,7 +201,7 @@ class MappingStore:
         return file, shift
 
     def _append(self, start: U64Array, end: U64Array, shift: U64Array, file: I64Array) -> None:
-        # Where a runtime may have put compiled code, the address is the place.
+        # For memory that may contain code compiled by a runtime, the address itself is used.
         jit = np.array([each.maybe_jit for each in self._files], np.bool_)
         self._start = np.concatenate([self._start, start])
         self._end = np.concatenate([self._end, end])
@@ -223,7 +223,7 @@ class MappingStore:
         ]
 
     def _overlaid(self, mappings: list[Mapping]) -> tuple[int, int]:
-        """Add rows of mappings that cover each other, in the order in which they were made."""
+        """Add rows for overlapping mappings, in the order in which they were made."""
         space = AddressSpace(0)
         space.add(mappings)
         layout = space.layout
@@ -235,7 +235,7 @@ class MappingStore:
 
 
 class TaskDecoder:
-    """Decodes the records of tasks; remembers the names and files in them."""
+    """Decodes task records, and interns the names and files in them."""
 
     def __init__(self) -> None:
         self.comms: list[str] = []
@@ -247,7 +247,7 @@ class TaskDecoder:
         self.kernel_maps: list[KernelMap] = []
 
     def comm(self, name: bytes) -> int:
-        """The place of a name among all of them."""
+        """The index of a name among all names."""
         place = self._comm_places.get(name)
         if place is None:
             place = self._comm_places[name] = len(self.comms)
@@ -297,7 +297,7 @@ class TaskDecoder:
                 start, length, offset = (block.words[at + word] for word in (2, 3, 4))
                 moments = (_times(block, at, layout), block.order(at))
                 made = Maps(*moments, block.low(at), start, length, offset, files)
-                # The legacy vsyscall page lies above all of it; nothing that matters does.
+                # The legacy vsyscall page lies above this limit; nothing that matters does.
                 possible = (start < _MOST_ADDRESS) & (length - np.uint64(1) < _MOST_ADDRESS)
                 found.append(made.select(possible & (offset < np.uint64(1 << 63))))
         return found
@@ -350,14 +350,14 @@ def _times(block: Block, at: I64Array, layout: Layout) -> U64Array:
 
 
 class Tasks:
-    """Names and images of threads at any moment of the records that were applied last."""
+    """Names and images of threads at any time within the records applied last."""
 
     def __init__(self, decoder: TaskDecoder) -> None:
         self._decoder = decoder
         self._salts = count(1)
         self.mappings = MappingStore(decoder.files)
         self._swapper = decoder.comm(b"swapper")
-        # With the time from which on, newest last; more than one only within one application.
+        # Names with the time from which on they apply, newest last; several only within one apply().
         self._names: dict[int, list[tuple[int, int]]] = {0: [(0, self._swapper)]}
         self._images: dict[int, list[tuple[int, Image]]] = {}
         self._changed: set[int] = set()
@@ -365,7 +365,7 @@ class Tasks:
         self.parents: dict[int, tuple[int, int]] = {}
 
     def apply(self, renames: list[Rename], forks: list[Fork], exits: list[Exit], maps: Maps | None) -> None:
-        """Take in records, in any order, that are newer than those of the last call."""
+        """Apply records, in any order, that are newer than those of the last call."""
         self._forget_ended()
         self._ended = exits
         for pid in self._changed:
@@ -390,8 +390,8 @@ class Tasks:
                 self._map(time, *change)
 
     def _forget_ended(self) -> None:
-        """Forget threads that had ended before the last call: until then they may still have been sampled. A number
-        that another has by now is kept, and so is the process of a thread that calls exec in place of its first one."""
+        """Drop threads that ended before the last call; until then they may still have been sampled. An id that was
+        reused is kept, and so is the process of a thread that calls exec in place of its main thread."""
         for time, _, pid, tid in self._ended:
             names = self._names.get(tid)
             if names is not None and names[-1][0] <= time and tid:
@@ -416,7 +416,7 @@ class Tasks:
         return {layer for images in self._images.values() for _, image in images for layer in image.layers}
 
     def _fork(self, fork: Fork) -> None:
-        # A parent whose name is not known has none to inherit (thread__fork: only if parent->comm_set).
+        # A parent without a known name has none to inherit (thread__fork: only if parent->comm_set).
         names = self._names.get(fork.parent_tid)
         name = -1 if names is None else names[-1][1]
         if name < 0 or self._decoder.comms[name] == f":{fork.parent_tid}":
@@ -436,7 +436,8 @@ class Tasks:
             self._changed.add(pid)
 
     def _runs(self, maps: Maps, forks: list[Fork]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """What each process mapped without a fork of its own in between: the moment of the first, process and layer."""
+        """What each process mapped without a fork of its own in between: the time of the first mapping, process and
+        layer."""
         enders = [(pid, *each[:2]) for each in forks for pid in (each.pid, each.parent)]
         pids = np.concatenate([maps.pid, np.array([pid for pid, _, _ in enders], np.int64)])
         times = np.concatenate([maps.time, np.array([time for _, time, _ in enders], np.uint64)])
@@ -454,19 +455,19 @@ class Tasks:
         return [((time, order), (pid, layer)) for time, order, pid, layer in zip(*heads, layers, strict=True)]
 
     def names_of(self, samples: HeldSamples) -> I64Array:
-        """The name of the thread of each sample, as a place among the names."""
+        """The name of each sample's thread, as an index into the names."""
         tids, which = np.unique(samples.tid, return_inverse=True)
         histories = [self._names.get(tid) or [(0, self._decoder.comm(b":%d" % tid))] for tid in tids.tolist()]
         names = np.array([name for history in histories for _, name in history], np.int64)
         return names[_at_that_time(histories, which, samples.time)]
 
     def name_of(self, tid: int) -> str:
-        """What a thread is called now."""
+        """The current name of a thread."""
         names = self._names.get(tid)
         return self._decoder.comms[names[-1][1]] if names else f":{tid}"
 
     def images_of(self, samples: HeldSamples) -> tuple[list[Image], I64Array]:
-        """The images that were sampled, and which of them each sample ran; -1 where nothing is known of it."""
+        """The sampled images, and which of them each sample ran; -1 if nothing is known about it."""
         pids, which = np.unique(samples.pid, return_inverse=True)
         found = [self._images.get(pid) for pid in pids.tolist()]
         histories = [history for history in found if history]
@@ -480,8 +481,8 @@ class Tasks:
 
 
 def _at_that_time(histories: Sequence[Sequence[tuple[int, object]]], which: I64Array, time: U64Array) -> I64Array:
-    """Which entry of some histories, laid end to end, held at some times: the last one up to then, or the first.
-    `which` is the history of each time."""
+    """Which entry of some concatenated histories applied at some times: the last one up to that time, otherwise the
+    first. `which` is the history of each time."""
     counts = np.array([len(history) for history in histories], np.int64)
     first = np.cumsum(counts) - counts
     several = np.flatnonzero(counts[which] > 1)
@@ -489,7 +490,8 @@ def _at_that_time(histories: Sequence[Sequence[tuple[int, object]]], which: I64A
     if len(several):
         since = np.array([moment for history in histories for moment, _ in history], np.uint64)
         owners = np.repeat(np.arange(len(histories)), counts)
-        # All in one order, each entry before what is of its time: then the last entry before is the one.
+        # Sort everything together, each entry before the times that equal its own: then the last entry before is the
+        # right one.
         asked = np.repeat((0, 1), (len(since), len(several)))
         moments = np.concatenate([since, time[several]])
         order = np.lexsort((asked, moments, np.concatenate([owners, which[several]])))
