@@ -1,9 +1,9 @@
-"""Synthetic lakes: the minutes, attributes, incidents and failed jobs of a fleet, with a cause planted in it.
+"""Write synthetic lakes: the minutes, attributes, incidents and failed jobs of a fleet, with a planted cause.
 
-Nodes with the planted attributes run an agent that leaks memory cgroups from their boot on; after six to eight days a
-walk over them takes five seconds, and incidents begin. Other attributes go with the planted ones more or less closely,
-and some nodes are labelled wrongly. Sick nodes may come in clusters (racks, jobs, waves of a rollout) that most other
-attributes go with, without a cause or next to one. What was planted is written next to the lake, never into it.
+Nodes with the planted attributes run an agent that leaks memory cgroups from boot on; after six to eight days a walk
+over them takes five seconds, and incidents begin. Other attributes correlate with the planted ones to some degree, and
+some nodes are mislabelled. Sick nodes may come in clusters (racks, jobs, rollout waves) that share most of their other
+attributes, without a cause or in addition to one. What was planted is written next to the lake, never into it.
 """
 
 import json
@@ -28,20 +28,20 @@ from exhume.model.errors import LabError, UsageError
 from exhume.model.job_event import JOB_FAILED
 
 HOUR_US, DAY_US, MINUTE_US = 3_600_000_000, 86_400_000_000, 60_000_000
-# Measured with room to spare: to refuse before a disk is full, not after.
+# Measured, plus a margin: refuse before a disk is full, not after.
 BYTES_PER_NODE_DAY, SPARE_BYTES = 80_000, 256 << 20
-# A walk over all cgroups that takes so long stops a network card (net/sched/sch_generic.c, dev_watchdog).
+# A walk over all cgroups that takes this long stops a network card (net/sched/sch_generic.c, dev_watchdog).
 _STALL_S = 5.0
-# Days of uptime until then, cgroups leaked an hour, and hours between incidents from then on.
+# Days of uptime until then, cgroups leaked per hour, and hours between incidents from then on.
 _DAYS, _LEAK_PER_HOUR, _HOURS_BETWEEN = (6.0, 8.0), (300.0, 500.0), 8.0
-# Days of uptime that nodes have when the lake begins, and between two boots.
+# Days of uptime of the nodes when the lake begins, and days between two boots.
 _UPTIME_DAYS, _LIFE_DAYS = 12.0, (12.0, 16.0)
-# The first push of attributes is so many days before the lake's minutes.
+# The first push of attributes is this many days before the first minute of the lake.
 _HISTORY_DAYS = 10
 _COSTLY = 10_000
 _PLANTED = "zombie-memcgs"
 OTHER_CAUSES = ("cfs-throttling", "memory-shortage", "softirq-storm", "user-hog", "writeback-storm", _PLANTED)
-# Share of nodes with trouble of their own.
+# Share of nodes with other trouble of their own.
 _OTHER_TROUBLE = 0.01
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -51,8 +51,8 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """What to write. `until` (wall nanoseconds) is where the lake ends, at a full hour; `sick` the share of nodes with
-    incidents, by the planted cause or, without one, at random; `noise` the share of nodes that are labelled wrongly."""
+    """What to write. `until` (wall nanoseconds) is the end of the lake, at a full hour; `sick` is the share of nodes
+    with incidents, from the planted cause or, without one, at random; `noise` is the share of mislabelled nodes."""
 
     nodes: int
     days: float
@@ -61,11 +61,12 @@ class FleetPlan:
     sick: float = 0.2
     cause: bool = True
     noise: float = 0.02
-    # The incident of an agent that starts where the bootstrap did not fail: an image in a zone. Else any attributes.
+    # Plant the incident of an agent that starts where the bootstrap did not fail: an image in a zone. Otherwise, any
+    # attributes.
     agent: bool = True
     jobs: int = 212
-    # Trouble without a cause comes in clusters of this kind (see CLUSTERS), of so many nodes on average; else at
-    # random.
+    # The kind of clusters (see CLUSTERS) in which trouble without a cause comes, and their mean number of nodes;
+    # without a kind, it comes at random.
     clusters: str = ""
     cluster_size: int = 20
 
@@ -81,14 +82,15 @@ class FleetPlan:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What was planted: the attributes, or none; those that go with them; how many nodes have them and are sick."""
+    """What was planted: the attributes, if any; the attributes that correlate with them; how many nodes have them, and
+    how many are sick."""
 
     conditions: dict[str, str]
     confounders: dict[str, float]
     members: int
     sick: int
     seed: int
-    # The attribute that names the clusters, and those of its values that are sick without a cause.
+    # The attribute that names the clusters, and its values that are sick without a cause.
     clustered_by: str = ""
     sick_clusters: tuple[str, ...] = ()
 
@@ -106,7 +108,7 @@ class FleetSummary:
     files: int
 
 
-# Attributes that nodes are given, with the weights of their values.
+# Attributes of nodes, with the weights of their values.
 _GIVEN: dict[str, dict[str, float]] = {
     "zone": {"a": 3, "b": 3, "c": 2},
     "image": {"ami-0a11": 4, "ami-0b22": 3, "ami-0c33": 2, "ami-0d44": 1},
@@ -133,16 +135,16 @@ _GIVEN: dict[str, dict[str, float]] = {
 # What may be planted at random: one attribute or two.
 _SINGLE = ("image", "kernel", "nic.firmware", "nic.driver", "package.containerd", "package.kubelet", "instance_type")
 _PAIRS = (("image", "zone"), ("kernel", "instance_type"), ("image", "pool"), ("zone", "nic.firmware"), ("os", "zone"))
-# What a rollout changes, at a boot.
+# Attributes that a rollout changes at a boot.
 _ROLLED_OUT = ("image", "kernel", "os", "nic.driver", "nic.firmware", "package.containerd", "package.kubelet")
-# Packages that are updated on some nodes while the lake is written, and to which version.
+# Packages that are updated on some nodes during the time of the lake, and their new version.
 _UPDATES, _UPDATED = ("package.chrony", "package.systemd"), "2.1-1"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterKind:
-    """A kind of cluster: the attribute that names it, and the attributes that its nodes have in common, nearly all of
-    them. `rollout`: clusters follow each other in time, and so do the versions that they have."""
+    """A kind of cluster: the attribute that names it, and the attributes that nearly all of its nodes share. `rollout`:
+    clusters follow each other in time, and so do their versions."""
 
     key: str
     nested: tuple[str, ...]
@@ -171,21 +173,22 @@ CLUSTERS = {
         rollout=True,
     ),
 }
-# How loyally nodes have what their cluster has; and of a sick cluster, how many are sick.
+# How often nodes have the attributes of their cluster, and the share of sick nodes in a sick cluster.
 _LOYAL, _GRIP = (0.92, 1.0), (0.5, 1.0)
-# The incidents of a cluster come within so many hours.
+# The incidents of a cluster come within this many hours.
 _TOGETHER_HOURS = 6
-# With so many clusters on either side a planted attribute may go with whole clusters: with fewer nobody could tell.
+# With this many clusters on either side, a planted attribute may correspond to whole clusters; with fewer, the two
+# could not be distinguished.
 _SIDES = 8
-# Trouble that comes in clusters next to a planted cause.
+# Share of nodes with clustered trouble in addition to a planted cause.
 _CLUSTERED_TROUBLE = 0.05
 
-# Names of units that leak; none of them decides anything.
+# Names of leaking units; they have no influence on anything.
 _AGENTS = ("ecs-agent", "log-shipper", "inventory-agent", "metrics-relay", "patch-runner")
 
 
 class World:
-    """A fleet: everything about its nodes but the minutes themselves."""
+    """A fleet: everything about its nodes except the minutes themselves."""
 
     def __init__(self, plan: FleetPlan) -> None:
         self.plan = plan
@@ -223,7 +226,7 @@ class World:
         return drawn
 
     def _cluster(self, kind: ClusterKind) -> Ints:
-        """Put the nodes into clusters, and give those of a cluster the same attributes."""
+        """Assign the nodes to clusters, and give the nodes of a cluster the same attributes."""
         plan, rng = self.plan, self.rng
         count = max(2, round(plan.nodes / plan.cluster_size))
         weights = rng.gamma(4.0, 1.0, count)
@@ -231,7 +234,8 @@ class World:
         word = kind.key.removeprefix("label.")
         self.given[kind.key] = np.array([f"{word}-{number:03d}" for number in range(count)], object)[cluster]
         if kind.rollout and not plan.cause:
-            # Where a cause ripens with uptime, all that goes with the age of a wave would seem to be part of it.
+            # If a cause depends on uptime, everything that correlates with the age of a wave would seem to be part of
+            # it.
             begun = np.sort(rng.uniform(0, _UPTIME_DAYS, count))[::-1] * DAY_US
             self.boot_us = self.since - begun[cluster].astype(np.int64) + rng.integers(0, HOUR_US, plan.nodes)
         for key in kind.nested:
@@ -244,7 +248,7 @@ class World:
                 places = rng.choice(len(values), count, p=parts / parts.sum())
             loyal = rng.random(plan.nodes) < rng.uniform(*_LOYAL)
             if kind.rollout and key in _ROLLED_OUT:
-                # What the wave before it had was theirs until then.
+                # Until then they had the values of the wave before.
                 before = np.concatenate((places[:1], places[:-1]))
                 renewed = loyal & (before != places)[cluster]
                 self.changed[key] = _choice(renewed, values[before[cluster]], None)
@@ -252,7 +256,7 @@ class World:
         return cluster
 
     def _clustered_trouble(self, share: float) -> Bools:
-        """Sick nodes without a cause: most of the nodes of so many clusters, of two at least."""
+        """Nodes that are sick without a cause: most of the nodes of some clusters, at least two."""
         rng, sizes = self.rng, np.bincount(self.cluster)
         grip = rng.uniform(*_GRIP, len(sizes))
         order = rng.permutation(np.flatnonzero(sizes >= 2))
@@ -263,7 +267,7 @@ class World:
         return found
 
     def _plant(self) -> tuple[dict[str, str], Bools]:
-        """Give so many nodes the planted attributes that the requested share becomes sick."""
+        """Give the planted attributes to as many nodes as needed for the requested share to become sick."""
         plan, rng = self.plan, self.rng
         ripens = float((self._crossing() < self.until).mean())
         share = min(0.85, plan.sick / max(ripens, 0.05))
@@ -272,7 +276,7 @@ class World:
         else:
             keys = _PAIRS[rng.integers(len(_PAIRS))] if rng.random() < 0.5 else (str(rng.choice(_SINGLE)),)
         conditions, parts = {}, []
-        # Of a pair, either part has about as many nodes.
+        # Each attribute of a pair applies to about the same number of nodes.
         split = rng.uniform(0.4, 0.6)
         shares = (share,) if len(keys) == 1 else (share**split, share ** (1 - split))
         for key, part in zip(keys, shares, strict=True):
@@ -284,7 +288,7 @@ class World:
                 has = (rng.random(clusters) < part)[self.cluster]
             others = self._drawn({each: weight for each, weight in _GIVEN[key].items() if each != value})
             if key in _ROLLED_OUT:
-                # They had another value until their present boot.
+                # These nodes had another value until their present boot.
                 self.changed[key] = _choice(has, others, None)
             self.given[key] = np.where(has, value, others)
             conditions[key] = value
@@ -303,7 +307,7 @@ class World:
         return conditions, members
 
     def _add_states(self) -> None:
-        """Units and the bootstrap, as they follow from what was planted."""
+        """Add units and the bootstrap state, as they follow from what was planted."""
         plan, rng, unit = self.plan, self.rng, f"unit.{self.agent.removesuffix('-agent')}.service"
         count = plan.nodes
         for number in range(4):
@@ -316,15 +320,15 @@ class World:
         has_image = self.given[next(iter(self.conditions))] == next(iter(self.conditions.values()))
         self.given[unit] = np.where(self.members, "failed/crash-loop", "inactive/never-started")
         self.given[f"{unit}.restarts"] = np.where(self.members, "100+", "0")
-        # Where the agent's image runs elsewhere, its bootstrap failed.
+        # If the agent's image runs in another zone, its bootstrap failed.
         self.given["bootstrap"] = np.where(has_image & ~self.members & (len(self.conditions) > 1), "failed", "ok")
 
     def _crossing(self) -> Ints:
-        """When each node would have its first incident in the lake's time, were it to leak; far away if not in it."""
+        """The time of each node's first incident if it leaked; far in the future if that is not within the lake."""
         ripe = (self.days_until * DAY_US).astype(np.int64)
         never = np.iinfo(np.int64).max
         found = np.full(self.plan.nodes, never)
-        # The boot in which the lake begins, and the next.
+        # The boot during which the lake begins, and the next one.
         for boot in (0, 1):
             begin = self.boot_us + boot * self.life_us
             crossing = np.maximum(begin + ripe, self.since + 1)
@@ -333,7 +337,7 @@ class World:
         return found
 
     def uptime_us(self, moments: Ints, nodes: Ints) -> tuple[Ints, Ints]:
-        """The number of the boot of each node at a moment, and its uptime."""
+        """Each node's boot number at a given time, and its uptime."""
         return np.divmod(moments - self.boot_us[nodes], self.life_us[nodes])
 
     def dying(self, nodes: Ints, uptime_us: Ints) -> Floats:
@@ -341,7 +345,7 @@ class World:
         return np.where(self.members[nodes], leaked, 12.0 + nodes % 40)
 
     def _incidents(self) -> dict[str, Any]:
-        """Node, moment and cause of every incident, in the order of time."""
+        """Node, time and cause of every incident, in order of time."""
         plan, rng = self.plan, self.rng
         trouble: Bools = np.zeros(plan.nodes, bool)
         if plan.clusters:
@@ -366,13 +370,13 @@ class World:
                 moments.append(every[rows, columns])
         else:
             wrong |= sick
-        # A node has one kind of other trouble; one that is labelled wrongly, the planted one.
+        # A node has one kind of other trouble; a mislabelled one has the planted kind.
         kinds = rng.integers(0, len(OTHER_CAUSES), plan.nodes)
         if plan.cause:
             kinds[wrong] = OTHER_CAUSES.index(_PLANTED)
             wrong |= ~sick & (rng.random(plan.nodes) < _OTHER_TROUBLE)
         if plan.clusters:
-            # One trouble for all clusters, or another for each; never the planted one.
+            # Either one kind of trouble for all clusters, or one kind each; never the planted one.
             clusters = int(self.cluster.max()) + 1
             troubles = rng.integers(0, len(OTHER_CAUSES) - 1, 1 if rng.random() < 0.5 else clusters)
             trouble &= ~self.members
@@ -416,7 +420,7 @@ class World:
 
 
 def write_fleet(directory: Path, plan: FleetPlan, progress: Progress | None = None) -> FleetSummary:
-    """Write a lake; the same plan writes the same rows anywhere. Raises LabError where the directory holds something or
+    """Write a lake; the same plan writes the same rows on any machine. Raises LabError if the directory is not empty or
     the disk has too little room."""
     _check_room(directory, plan)
     world = World(plan)
@@ -475,7 +479,7 @@ def _date(moment: int) -> str:
 
 
 def _write_file(folder: Path, table: LakeTable, columns: dict[str, Any], number: int = 0) -> None:
-    """Write a file as `exhume fleet compact` leaves it of an hour or a day."""
+    """Write a file like those that `exhume fleet compact` makes of an hour or a day."""
     folder.mkdir(parents=True, exist_ok=True)
     arrays, fields = [], []
     for field in table.schema:
@@ -504,20 +508,20 @@ def _write_file(folder: Path, table: LakeTable, columns: dict[str, Any], number:
 
 
 def _attributes(world: World) -> Iterator[dict[str, Any]]:
-    """All keys at the first push, those that changed at the boot, and all of them once a day."""
+    """All keys at the first push, the changed ones at the boot, and all of them once a day."""
     count = world.plan.nodes
     names = pa.array(world.names)
     everyone = np.arange(count)
     first = world.since - _HISTORY_DAYS * DAY_US
     minute = everyone % 1440 * MINUTE_US
-    # A node that booted before its history began had its values all the time.
+    # A node that booted before its history began had the same values all the time.
     rolled = world.boot_us > first + DAY_US
     identity = {
         "serial": np.array([f"sn{number:010d}" for number in everyone], object),
         "label.address": np.array([f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in everyone.tolist()], object),
     }
     keys = {**world.given, **identity}
-    # Updates that have nothing to do with anything: of one node in twenty, at any time.
+    # Unrelated updates: of one node in twenty, at any time.
     updates = {
         key: world.rng.integers(world.since, world.since + 20 * (world.until - world.since), count)
         for key in _UPDATES
@@ -613,7 +617,7 @@ def _incident_rows(world: World) -> dict[str, Any]:
 
 
 def _job_rows(world: World) -> dict[str, Any]:
-    """Failed jobs with members on eight nodes: most of them right after a planted incident."""
+    """Failed jobs with members on eight nodes, most of them right after a planted incident."""
     rng, plan, made = world.rng, world.plan, world.incidents
     planted = np.flatnonzero(made["planted"])
     node, moment, job = [], [], []
@@ -638,13 +642,13 @@ def _job_rows(world: World) -> dict[str, Any]:
 
 
 def _choice(mask: Bools, one: Any, other: Any) -> npt.NDArray[np.object_]:
-    """Texts or none, by a mask."""
+    """Texts or None, chosen by a mask."""
     return np.where(mask, np.array(one, object), np.array(other, object))
 
 
 class _Noise:
-    """Random figures of minutes, made once and read from another place for each hour and column: a lake has three
-    billion of them."""
+    """Random values for the minutes, generated once and read from another offset for each hour and column, as a lake
+    has three billion of them."""
 
     def __init__(self, world: World) -> None:
         rng, length = np.random.default_rng(world.plan.seed + 1), max(1 << 16, 2 * 60 * world.plan.nodes)
@@ -663,7 +667,7 @@ class _Noise:
             yield int(rng.integers(1 << 16))
 
 
-# Columns by the kind of noise that they have.
+# Columns by their kind of noise.
 _NOISE = {
     "busiest_share": "high",
     "busy_share": "high",
@@ -680,7 +684,7 @@ _NOISE = {
 
 
 def _write_hour(directory: Path, world: World, noise: _Noise, hour: int) -> int:
-    """The minutes of all nodes in an hour, by node and minute."""
+    """Write the minutes of all nodes in an hour, by node and minute."""
     count, begin = world.plan.nodes, world.since + hour * HOUR_US
     rows, offsets = 60 * count, noise.offsets(hour)
     node = np.repeat(np.arange(count), 60)
@@ -726,5 +730,5 @@ def _write_hour(directory: Path, world: World, noise: _Noise, hour: int) -> int:
 
 
 def last_full_hour(now: int) -> int:
-    """Where a lake ends that is written now (wall nanoseconds)."""
+    """The end of a lake that is written now (wall nanoseconds)."""
     return now // (3600 * NANOS) * 3600 * NANOS

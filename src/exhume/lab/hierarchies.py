@@ -1,4 +1,4 @@
-"""The CPU and memory cgroup hierarchies of this machine, v1 or v2, as the lab uses them."""
+"""The CPU and memory cgroup hierarchies of this machine, v1 or v2, as used by the lab."""
 
 import mmap
 import os
@@ -18,23 +18,24 @@ from exhume.procfs.host import Host
 
 
 def cpu_cgroups(host: Host, name: str) -> list[Path]:
-    """The directories of a CPU cgroup, that of the CPU first: on v1, runtimes use the same name for the memory.
+    """Return the directories of a CPU cgroup, the CPU hierarchy first: on v1, runtimes use the same name in the memory
+    hierarchy.
 
-    Raises LabError where the machine has none."""
+    Raises LabError if the machine has no such hierarchy."""
     layout = hierarchies(host)
     v1, memory, v2 = find_v1(layout, "cpu"), find_v1(layout, "memory"), find_v2(layout)
     if v1 is not None:
         return [root / name for root in dict.fromkeys(each.path for each in (v1, memory) if each is not None)]
     if v2 is None or "cpu" not in v2.controllers:
         raise LabError("no hierarchy with the cpu controller is mounted; mount cgroup2 at /sys/fs/cgroup")
-    # At the root it would turn the controller on for others too: not the lab's to do.
+    # Enabling the controller at the root would affect others too: that is not up to the lab.
     if "cpu" not in (v2.path / "cgroup.subtree_control").read_text().split():
         raise LabError(f"CPU quotas are off; turn them on: echo +cpu > {v2.path}/cgroup.subtree_control")
     return [v2.path / name]
 
 
 def set_quota(cgroup: Path, cores: float, period_us: int) -> None:
-    """Let a CPU cgroup have so many cores."""
+    """Limit a CPU cgroup to this many cores."""
     quota = round(cores * period_us)
     if (cgroup.parent / "cgroup.controllers").exists():
         (cgroup / "cpu.max").write_text(f"{quota} {period_us}")
@@ -43,12 +44,12 @@ def set_quota(cgroup: Path, cores: float, period_us: int) -> None:
         (cgroup / "cpu.cfs_quota_us").write_text(str(quota))
 
 
-# The kernel's largest (kernel/sched/sched.h, MAX_SHARES; include/linux/cgroup-defs.h, CGROUP_WEIGHT_MAX).
+# The kernel's maximum (kernel/sched/sched.h, MAX_SHARES; include/linux/cgroup-defs.h, CGROUP_WEIGHT_MAX).
 _MOST_SHARES, _MOST_WEIGHT = 1 << 18, 10_000
 
 
 def put_first(cgroup: Path) -> None:
-    """Let a CPU cgroup have what it may use, whatever else wants to run."""
+    """Give a CPU cgroup priority over everything else that wants to run."""
     if (cgroup.parent / "cgroup.controllers").exists():
         (cgroup / "cpu.weight").write_text(str(_MOST_WEIGHT))
     else:
@@ -56,7 +57,7 @@ def put_first(cgroup: Path) -> None:
 
 
 def cpuset_cgroup(host: Host, name: str) -> Path:
-    """The directory of a cpuset. Raises LabError where the machine has none."""
+    """The directory of a cpuset. Raises LabError if the machine has none."""
     layout = hierarchies(host)
     v1, v2 = find_v1(layout, "cpuset"), find_v2(layout)
     if v1 is not None:
@@ -69,23 +70,23 @@ def cpuset_cgroup(host: Host, name: str) -> Path:
 
 
 def set_cores(cgroup: Path, cores: list[int]) -> None:
-    """Let a cpuset have these cores, and the memory of its parent."""
+    """Give a cpuset these cores, and the memory nodes of its parent."""
     if (cgroup.parent / "cgroup.controllers").exists():
         if "cpuset" not in (cgroup.parent / "cgroup.subtree_control").read_text().split():
             (cgroup.parent / "cgroup.subtree_control").write_text("+cpuset")
     else:
-        # On v1 a cpuset without memory takes no process (kernel/cgroup/cpuset-v1.c, cpuset1_validate_change).
+        # On v1 a cpuset without memory nodes accepts no process (kernel/cgroup/cpuset-v1.c, cpuset1_validate_change).
         (cgroup / "cpuset.mems").write_text((cgroup.parent / "cpuset.mems").read_text())
     (cgroup / "cpuset.cpus").write_text(",".join(map(str, sorted(cores))))
 
 
 _SAMPLES_APART_S = 0.06  # a cgroup that nothing holds takes some 40 ms to be released
-# A busy machine takes seconds before it begins. Once most are gone, the others come soon, or are others' own.
+# A busy machine takes seconds to begin. Once most are gone, the rest follow soon or belong to others.
 _BEGINNING_S, _ENDING_S = 30.0, 3.0
 _MOST = 0.9
 _LOCK_PATIENCE_S = 120.0
 _RACES_AT_MOST, _RACE_PAUSE_S = 200, 0.05
-# The kernel counts pages up to two seconds late, and a busy machine is late with that, too.
+# The kernel counts pages up to two seconds late, and later still on a busy machine.
 _USUALLY_COUNTED_S, _LATEST_PAGES_S = 3.0, 15.0
 # The locks that this process holds: descriptor and number of labs, by hierarchy.
 _ALONE: dict[Path, list[int]] = {}
@@ -93,8 +94,8 @@ _ALONE: dict[Path, list[int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class MemoryHierarchy:
-    """Where memory cgroups are made, and what differs between the versions: the file that takes a process in, the file
-    that reclaims, and what to write to it."""
+    """Where memory cgroups are created, and what differs between the versions: the file to join a cgroup, the file to
+    reclaim from it, and what to write to the latter."""
 
     version: int
     root: Path
@@ -104,17 +105,18 @@ class MemoryHierarchy:
     reclaim_input: str
 
     def home_below(self, parent: Path) -> Path:
-        """Where the maker is between two cgroups. On v2 processes live in leaves only."""
+        """The cgroup of the maker between two zombies. On v2 processes may only be in leaves."""
         return parent if self.version == 1 else parent / "maker"
 
     def prepare(self, parent: Path) -> None:
-        """Make a new cgroup ready for others below it."""
+        """Prepare a new cgroup for children."""
         if self.version == 2:
             (parent / "cgroup.subtree_control").write_text("+memory")
             self.home_below(parent).mkdir()
 
     def dying(self, parent: Path) -> int:
-        """Zombies now: below the parent on v2; on v1, where the kernel has no such count, in the whole hierarchy."""
+        """Current zombies: below the parent on v2; in the whole hierarchy on v1, where the kernel has no count per
+        parent."""
         if self.version == 2:
             below = count_below(parent)
             if below is None:
@@ -129,10 +131,10 @@ class MemoryHierarchy:
         raise LabError("memory cgroups come and go too quickly here for an exact count; try on a quieter machine")
 
     def settled(self, parent: Path, expected: int | None = None, before: int | None = None) -> int:
-        """Zombies once those that nothing holds are gone: two counts in a row that agree.
+        """Zombies once those without a pin are gone, that is, when two successive counts agree.
 
-        The kernel may take a while before it begins to let many go, so a lower count that is expected is waited for:
-        `before` is how many there were when they were let go of.
+        The kernel may take a while before it starts to release many of them. So if a lower count is expected, wait for
+        it: `before` is the count at the time their pins were removed.
         """
         last = least = self.dying(parent)
         before = last if before is None else before
@@ -151,11 +153,11 @@ class MemoryHierarchy:
             last = now
 
     def own_zombies(self, parent: Path, others: int, expected: int | None = None) -> int:
-        """How many zombies a lab has below its parent now, when there were so many others before it made them.
+        """How many zombies a lab has below its parent now, given the number of others before it made them.
 
-        On v1 the kernel counts those of the whole machine, where others may come and go. Each zombie of a lab keeps
-        one page, so its parent's pages show how many are the lab's own; they are counted late. When the kernel's count
-        is the expected one, there is nothing to doubt; while both say that there are more, some may yet go.
+        On v1 the kernel counts those of the whole machine, where others may come and go. Each zombie of a lab keeps one
+        page, so the pages of its parent show how many are the lab's own, but they are counted late. If the kernel's
+        count is the expected one, it is right; while both counts are higher, some zombies may yet go.
         """
         least, fell = None, time.monotonic()
         while True:
@@ -172,7 +174,7 @@ class MemoryHierarchy:
                 return known
 
     def residual_pages(self, parent: Path) -> int | None:
-        """Pages and swap entries below the parent that no visible cgroup has: its zombies'. None on v2."""
+        """Pages and swap entries below the parent that belong to no visible cgroup, but to zombies. None on v2."""
         if self.version == 2:
             return None
         stat = parse_flat_keyed((parent / "memory.stat").read_bytes())
@@ -181,8 +183,9 @@ class MemoryHierarchy:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """No other lab makes or removes zombies meanwhile: on v1 only the whole hierarchy can be counted."""
-        # A lock on the directory itself leaves no trace, and ends with the process. Labs of one process share it.
+        """Keep other labs from creating or removing zombies meanwhile: on v1 only the whole hierarchy can be
+        counted."""
+        # A lock on the directory itself leaves no trace, and ends with the process. Labs of the same process share it.
         if self.root not in _ALONE:
             deadline = time.monotonic() + _LOCK_PATIENCE_S
             while (lock := lock_directory(self.root)) < 0:
@@ -202,7 +205,7 @@ class MemoryHierarchy:
 
 
 def find_memory_hierarchy(host: Host) -> MemoryHierarchy:
-    """The hierarchy with the memory controller. Raises LabError where the lab can't count zombies."""
+    """Find the hierarchy with the memory controller. Raises LabError if the lab can't count zombies."""
     layout = hierarchies(host)
     found = find_v1(layout, "memory") or find_v2(layout)
     if found is None or "memory" not in found.controllers:
@@ -212,11 +215,11 @@ def find_memory_hierarchy(host: Host) -> MemoryHierarchy:
             f"{found.path} shows only a part of the memory cgroups; run in the node's cgroup namespace (cgroupns=host)"
         )
     if found.version == 2:
-        # At the root it would turn the controller on for others too: not the lab's to do.
+        # Enabling the controller at the root would affect others too: that is not up to the lab.
         if "memory" not in (found.path / "cgroup.subtree_control").read_text().split():
             raise LabError(f"memory cgroups are off; turn them on: echo +memory > {found.path}/cgroup.subtree_control")
     elif "memory" not in parse_controllers((host.proc / "cgroups").read_bytes()):
         raise LabError("the kernel has no count of memory cgroups in /proc/cgroups")
-    # On v1 `tasks` takes one thread, which is quicker for a process that has one.
+    # On v1 `tasks` takes one thread, which is faster for a single-threaded process.
     v1, v2 = ("tasks", "memory.force_empty", "0"), ("cgroup.procs", "memory.reclaim", "1G")
     return MemoryHierarchy(found.version, found.path, host, *(v1 if found.version == 1 else v2))

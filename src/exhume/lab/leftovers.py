@@ -1,7 +1,8 @@
-"""What the lab leaves on the machine, in a journal before it is made: `lab clean` removes it even after kill -9.
+"""A journal of what the lab creates on the machine, written before it is created: `lab clean` removes it even after
+kill -9.
 
-Each run has a directory with a journal, locked while a process works on it; the kernel releases the lock when that
-process dies. Everything may be gone already: undoing twice is undoing once.
+Each run has a directory with a journal, which is locked while a process works on it; the kernel releases the lock when
+that process dies. Everything may be gone already: undo is idempotent.
 """
 
 import contextlib
@@ -35,13 +36,13 @@ _PATIENCE_S = 30.0
 _COUNTED_LATE_S = 5.0
 _RELEASED_S = 5.0
 
-# Undoing adds the mounts that a process still uses to the list: their pages go when it lets go.
+# Undoing adds mounts that a process still uses to the list: their pages are freed when that process releases them.
 LabChange = Change[list[Path]]
 
 
 @dataclass(frozen=True)
 class Process(LabChange):
-    """A process with all of its group, by its pid and its start (in ticks since boot): a pid may be used again."""
+    """A process with its whole process group, by pid and start time (in ticks since boot), as a pid may be reused."""
 
     pid: int
     started: int
@@ -49,7 +50,7 @@ class Process(LabChange):
 
     @classmethod
     def of(cls, pid: int) -> "Process | None":
-        """The process of a pid; None when there is none, or only what is left of one that ended."""
+        """The process with a pid; None if there is none, or only a zombie process."""
         try:
             stat = parse_pid_stat(Path(f"/proc/{pid}/stat").read_bytes())
         except OSError:
@@ -64,7 +65,7 @@ class Process(LabChange):
         deadline = time.monotonic() + _PATIENCE_S
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
-                # The pid of a group stays taken while the group has a member.
+                # The pid of a group stays in use while the group has a member.
                 leads = os.getpgid(self.pid) == self.pid
                 (os.killpg if leads else os.kill)(self.pid, signal.SIGKILL)
         while self.alive:
@@ -79,7 +80,7 @@ class _AtPath(LabChange):
 
 
 class OwnCgroup(_AtPath):
-    """A cgroup of the lab's own, with those below it and the processes in them."""
+    """A cgroup of the lab, with the cgroups below it and the processes in them."""
 
     kind = "cgroup"
 
@@ -101,8 +102,8 @@ class OwnCgroup(_AtPath):
 
 @dataclass(frozen=True)
 class ZombieCgroup(LabChange):
-    """The cgroup that zombies are made in, which may have any name. `inode` is 0 until it is known to be made by the
-    lab: another one of that name stays. `made` is 0 until all zombies are made and counted."""
+    """The cgroup in which zombies are made; its name is arbitrary. `inode` is 0 until it is known to be created by the
+    lab: a different cgroup with that name is left alone. `made` is 0 until all zombies are made and counted."""
 
     path: str
     pin: str
@@ -120,7 +121,7 @@ class ZombieCgroup(LabChange):
 
 
 class OwnMount(_AtPath):
-    """All that is mounted at a path, in layers too."""
+    """All mounts at a path, including stacked ones."""
 
     kind = "mount"
 
@@ -130,7 +131,7 @@ class OwnMount(_AtPath):
 
 
 class LoopImage(_AtPath):
-    """A file that a loop device shows."""
+    """The backing file of a loop device."""
 
     kind = "loop"
 
@@ -139,7 +140,7 @@ class LoopImage(_AtPath):
 
 
 class Swapfile(_AtPath):
-    """A file that is turned on as swap; what others have in it comes back to memory."""
+    """A file that is used as swap; swapped-out memory of others returns to RAM."""
 
     kind = "swap"
 
@@ -152,7 +153,7 @@ class Swapfile(_AtPath):
 
 
 class NewPath(_AtPath):
-    """A file, or a directory with nothing but sockets in it, that was not there before. What others put there stays."""
+    """A new file, or a new directory that contains only sockets. Other files in it are left alone."""
 
     kind = "new-path"
 
@@ -180,7 +181,8 @@ class Leftovers:
 
     @classmethod
     def begin(cls, directory: Path) -> "Leftovers":
-        """Claim a directory. Made aside and renamed: however early it is killed, what it leaves is known as such."""
+        """Claim a directory. It is created under another name and renamed, so that whatever is left is recognisable
+        however early the process is killed."""
         work = directory.parent
         try:
             work.mkdir(parents=True, exist_ok=True)
@@ -217,24 +219,24 @@ class Leftovers:
 
     @property
     def zombies(self) -> ZombieCgroup | None:
-        """What is known last about the zombies of a lab; None of other runs, and after a reboot."""
+        """The last known state of a lab's zombies; None for other runs, and after a reboot."""
         found = [each for each in self.changes if isinstance(each, ZombieCgroup)]
         return found[-1] if found and not self.journal.earlier_boot else None
 
     def take(self) -> bool:
-        """Lock the run, and read what its process wrote last; False while it is still going on."""
+        """Lock the run, and read what its process wrote last; False while it is still in progress."""
         self._lock = lock_directory(self.directory)
         if self._lock >= 0:
             self.journal = Journal.read(self.directory, read_boot_id(), KINDS)
         return self._lock >= 0
 
     def add(self, change: LabChange) -> None:
-        """Record what is about to be made."""
+        """Record what is about to be created."""
         self.journal.add(change)
 
     def undo(self, used: list[Path] | None = None) -> list[str]:
-        """Remove everything; returns what could not be removed, one message each. The journal goes last. `used` gets
-        the mounts that a process still uses."""
+        """Remove everything, the journal last; return a message for each thing that could not be removed. Mounts that a
+        process still uses are added to `used`."""
         used = [] if used is None else used
         failed = []
         if not self.journal.earlier_boot:
@@ -242,7 +244,7 @@ class Leftovers:
             failed += [f"process {pid} doesn't end: it is stuck in the kernel" for pid in stuck]
         # The last one first, but cgroups after all that is charged to them.
         failed += self.undo_some(sorted(self.changes, key=lambda each: not isinstance(each, ZombieCgroup)), used)
-        # A file system that is still mounted in it would lose its files with it.
+        # The files of a file system that is still mounted in it would be removed, too.
         inside = [path for path in mount_points() if Path(path).is_relative_to(self.directory)]
         for path in sorted(inside, key=len, reverse=True):
             try:
@@ -255,7 +257,7 @@ class Leftovers:
         return failed
 
     def undo_some(self, changes: Iterable[LabChange], used: list[Path]) -> list[str]:
-        """Undo these changes; returns what could not be undone, one message each."""
+        """Undo these changes; return a message for each change that could not be undone."""
         failed = []
         for each in self.journal.undo(used, changes):
             named = isinstance(each.error, LabError)
@@ -289,7 +291,7 @@ def left_in(work: Path) -> list[Path]:
 
 
 def left_here(work: Path) -> Iterator[str]:
-    """All runs below a work directory, a line each."""
+    """Describe all runs below a work directory, one line each."""
     for directory in left_in(work):
         zombies = None
         with contextlib.suppress(LabError):
@@ -303,9 +305,9 @@ def left_here(work: Path) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Cleaned:
-    """What became of the runs of a work directory: those removed, each with what it was; those that a process still
-    works on; mounts that go when their users end; and what could not be removed and why. `zombies` is how many memory
-    cgroups of the machine were dying before and are after it; None where that can't be counted, or none was the lab's.
+    """The result of cleaning a work directory: the removed runs, each with its contents; the runs that a process still
+    works on; mounts that go when their users end; and what could not be removed, and why. `zombies` is the machine's
+    number of dying memory cgroups before and after; None if they can't be counted, or if none were the lab's.
     """
 
     removed: dict[Path, str] = field(default_factory=dict)
@@ -353,7 +355,7 @@ def clean(work: Path) -> Cleaned:
 
 
 def _own_directories(work: Path) -> list[Path]:
-    """Those of runs, and those of runs that were killed while they began; the oldest first."""
+    """Directories of runs, and of runs that were killed while they started; the oldest first."""
     try:
         found = [entry for entry in work.iterdir() if entry.name.startswith(_ASIDE) or (entry / FILE).is_file()]
         return sorted(found, key=lambda directory: directory.stat().st_mtime_ns)
@@ -362,7 +364,7 @@ def _own_directories(work: Path) -> list[Path]:
 
 
 def _clean_aside(directory: Path, cleaned: Cleaned) -> None:
-    """Remove the directory of a run that was killed before anything else was made."""
+    """Remove the directory of a run that was killed before anything else was created."""
     lock = lock_directory(directory)
     if lock < 0:
         cleaned.busy.append(directory)
@@ -372,15 +374,16 @@ def _clean_aside(directory: Path, cleaned: Cleaned) -> None:
 
 
 def _zombies_now(leftovers: Leftovers, zombies: ZombieCgroup, hierarchy: MemoryHierarchy) -> int:
-    """How many a lab has now, which the kernel lets go once nothing holds them. One that was killed doesn't know; of
-    another, some may have gone since. The kernel counts pages late, so of what was just made the lab knows more."""
+    """The number of a lab's current zombies, which the kernel releases once nothing pins them. For a lab that was
+    killed it is not recorded; for any other, some may be gone since. The kernel counts pages late, so for zombies just
+    made, the lab's own number is more accurate."""
     if zombies.made and time.time() - leftovers.journal.path.stat().st_mtime < _COUNTED_LATE_S:
         return zombies.made
     try:
         pages = hierarchy.residual_pages(Path(zombies.path))
         return hierarchy.dying(Path(zombies.path)) if pages is None else pages
     except (OSError, LabError):
-        # Its cgroup is not made yet, or gone.
+        # Its cgroup is not created yet, or gone.
         return 0
 
 
@@ -389,16 +392,16 @@ def _members(path: Path) -> list[int]:
     for directory, _, _ in os.walk(path):
         with contextlib.suppress(OSError):
             members += map(int, Path(directory, "cgroup.procs").read_text().split())
-    # A process of another pid namespace shows as 0, which would be this process's group.
+    # A process of another pid namespace shows as 0, which would mean this process's group.
     return [pid for pid in members if pid > 0 and pid != os.getpid()]
 
 
 def _wait_for_removed(path: Path) -> None:
-    """Wait until the kernel is done with the removed cgroups below one of v2, or lets go of none for a while.
+    """Wait until the kernel has released the removed cgroups below a v2 cgroup, or releases none for a while.
 
-    A block device keeps the cgroup that wrote to it first. When that is removed, the closest live one takes its place
-    (fs/fs-writeback.c, cleanup_offline_cgwb, since 5.14). Were that removed meanwhile, it would stay until some other
-    cgroup is removed, which on a machine that has no other may never happen (measured on 6.1)."""
+    A block device keeps the cgroup that first wrote to it. When that is removed, the closest live ancestor takes its
+    place (fs/fs-writeback.c, cleanup_offline_cgwb, since 5.14). If the ancestor were removed meanwhile, it would stay
+    until some other cgroup is removed, which may never happen on a machine without other cgroups (measured on 6.1)."""
     least, fell = None, time.monotonic()
     while (below := count_below(path)) is not None and below.dying and time.monotonic() - fell < _RELEASED_S:
         if least is None or below.dying < least:
@@ -410,7 +413,7 @@ def _remove_cgroup(path: Path) -> None:
     """Remove a cgroup and those below it."""
     try:
         for directory, _, _ in os.walk(path, topdown=False):
-            # What a program of the lab's read while it was in a cgroup of v2 would keep that one.
+            # On v2, page cache that a program of the lab read while in this cgroup would keep the cgroup alive.
             with contextlib.suppress(OSError):
                 Path(directory, "memory.reclaim").write_bytes(b"1G")
             _wait_for_removed(Path(directory))

@@ -1,4 +1,4 @@
-"""File systems of the lab's own: a tmpfs, and an ext4 in an image file. Unmounting them frees every page they hold."""
+"""File systems of the lab: a tmpfs, and an ext4 in an image file. Unmounting them frees all their pages."""
 
 import contextlib
 import ctypes
@@ -18,22 +18,22 @@ from exhume.procfs.mountinfo import read_mounts
 _MNT_DETACH = 2
 _LOOP_CLR_FD, _LOOP_SET_DIRECT_IO = 0x4C01, 0x4C08
 _RELEASED_S = 60.0
-# A process that walks over all file systems is in the lab's for a moment.
+# A process that walks over all file systems uses the lab's for a moment.
 _LOOKED_AT_S = 1.0
-# Debian keeps some programs outside an ordinary user's path.
+# Debian keeps some programs outside of an ordinary user's path.
 SEARCH_PATH = os.pathsep.join((safe_path(os.environ.get("PATH", "")), "/usr/sbin", "/sbin"))
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def mount_tmpfs(at: Path, size: int, files: int) -> None:
-    """An empty tmpfs with room for so many bytes and files."""
+    """Mount an empty tmpfs with room for this many bytes and files."""
     at.mkdir(exist_ok=True)
     _run("mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes={files},mode=700", "exhume-lab", at)
 
 
 def make_ext4(image: Path, size: int, files: int) -> None:
-    """A file with an empty ext4 in it. It takes no room on disk until it is written to."""
+    """Create a file with an empty ext4. It takes no disk space until it is written to."""
     with image.open("xb") as file:
         file.truncate(size)
     options = ("-b", "4096", "-m", "0", "-N", str(files), "-E", "nodiscard,lazy_itable_init=1")
@@ -41,10 +41,10 @@ def make_ext4(image: Path, size: int, files: int) -> None:
 
 
 def mount_ext4(image: Path, at: Path) -> None:
-    """Mount an image through a loop device. One that was mounted before has to be let go of first: mounted twice it
-    would be two file systems that write over each other."""
+    """Mount an image through a loop device. An earlier mount must be released first: if mounted twice, there would be
+    two file systems overwriting each other."""
     at.mkdir(exist_ok=True)
-    # A program that has mounts of its own, and was started while this one was there, keeps it until it ends.
+    # A program with its own mount namespace that was started while the image was mounted keeps it until it ends.
     deadline = time.monotonic() + _RELEASED_S
     while devices := _devices_with(image):
         if time.monotonic() > deadline:
@@ -52,20 +52,20 @@ def mount_ext4(image: Path, at: Path) -> None:
                 f"{image} is still in use on {devices[0]}, by a process with mounts of its own; try again once it ended"
             )
         time.sleep(0.05)
-    # The kernel would fill in inode tables in the background, for minutes.
+    # Otherwise the kernel would initialise inode tables in the background, for minutes.
     options = ("-t", "ext4", "-o", "loop,noatime,noinit_itable")
     _run("mount", *options, image, at, advice="load the loop module, or choose --pin tmpfs")
-    # Else the image's own pages would be cached, and charged, a second time. Not every file system can.
+    # Otherwise the image's own pages would be cached and charged a second time. Not every file system supports this.
     _control_loop(image, _LOOP_SET_DIRECT_IO, 1)
 
 
 def unmount(at: Path) -> bool:
-    """Unmount what is mounted at a place. False when a process uses it: then it goes when that process lets go."""
+    """Unmount what is mounted at a path. False if a process uses it: then it goes when that process releases it."""
     unused = True
     name = os.fspath(at.absolute())
     deadline = time.monotonic() + _LOOKED_AT_S
     while name in (points := mount_points()):
-        # What is mounted below goes with it.
+        # Detaching also removes mounts below.
         flags = _MNT_DETACH if any(point.startswith(f"{name}/") for point in points) else 0
         if _libc.umount2(os.fsencode(at), flags) != 0:
             number = ctypes.get_errno()
@@ -79,12 +79,12 @@ def unmount(at: Path) -> bool:
 
 
 def mount_points() -> set[str]:
-    """Where something is mounted."""
+    """All mount points."""
     return {mount.point for mount in read_mounts(Host().proc / "self/mountinfo")}
 
 
 def detach(image: Path) -> None:
-    """Take an image off the device that a process left it on when it was killed before it could mount it."""
+    """Detach the loop device that a process left behind when it was killed before it could mount the image."""
     _control_loop(image, _LOOP_CLR_FD)
 
 
@@ -104,7 +104,7 @@ def _control_loop(image: Path, request: int, value: int = 0) -> None:
 
 
 def _devices_with(image: Path) -> list[str]:
-    """The loop devices that show an image."""
+    """The loop devices that are backed by an image."""
     found = []
     for bound in Host().sys.glob("block/loop*/loop/backing_file"):
         with contextlib.suppress(OSError):

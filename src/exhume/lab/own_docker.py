@@ -1,6 +1,6 @@
-"""A Docker daemon of a scenario's own: its data on a tmpfs, its containers below its own cgroup, its processes marked.
+"""A Docker daemon of the scenario: its data on a tmpfs, its containers below its own cgroup, its processes marked.
 
-Where the machine has no Docker at work, it also listens at the usual place, as the machine's own would.
+If no Docker is running on the machine, it also listens on the usual socket, as the machine's own daemon would.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _SIZE, _FILES = 384 << 20, 60_000
 _COMMAND_S = 60.0
 _ANSWER_S = 5.0
 _LONGEST_SOCKET = 107
-# What a Docker makes outside of its own directories, innermost first.
+# What Docker creates outside of its own directories, innermost first.
 _ELSEWHERE = (
     "/etc/docker/key.json",
     "/etc/docker",
@@ -36,7 +36,7 @@ _ELSEWHERE = (
 
 
 def docker_missing() -> str:
-    """Why there can be no Docker of our own here, in a sentence; empty where there can."""
+    """Why the lab can't run Docker here, in a sentence; empty if it can."""
     for program in ("dockerd", "docker", "containerd", "runc", "busybox"):
         if shutil.which(program, path=SEARCH_PATH) is None:
             return f"{program} is not installed"
@@ -47,18 +47,18 @@ def docker_missing() -> str:
 
 
 class OwnDocker:
-    """dockerd on a stage. Everything that it makes goes with the stage. `room` is a directory on its tmpfs."""
+    """dockerd on a stage. Everything that it creates goes with the stage. `room` is a directory on its tmpfs."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        # Paths of sockets have to be short, and containerd's lie deep.
+        # Socket paths must be short, and containerd's are deeply nested.
         self.work = stage.directory / "d"
         self.room = self.work / "room"
         self.socket = self.work / "docker.sock"
         self.cgroup = f"{stage.name}-engine"
 
     def start(self) -> None:
-        """Raises LabError where it doesn't come up."""
+        """Start the daemon. Raises LabError if it doesn't come up."""
         if len(os.fsencode(self.work / "x/containerd/containerd-debug.sock")) > _LONGEST_SOCKET:
             raise LabError(
                 f"{self.work} is too long a path for Docker's sockets; choose a shorter directory with --work"
@@ -86,21 +86,21 @@ class OwnDocker:
             raise LabError(f"dockerd ended: {said.read_text(errors='replace').strip().splitlines()[-1:]}")
 
     def __call__(self, *args: str) -> str:
-        """Run `docker` with these arguments; returns its output."""
+        """Run `docker` with these arguments and return its output."""
         done = self._run(*args)
         if done.returncode != 0:
             raise LabError(f"docker {args[0]}: {done.stderr.strip()}")
         return done.stdout.strip()
 
     def import_busybox(self, image: str) -> None:
-        """An image with nothing but a static busybox in it."""
+        """Import an image with nothing but a static busybox."""
         archive = self.work / "image.tar"
         with tarfile.open(archive, "w") as tar:
             tar.add(Path(str(shutil.which("busybox", path=SEARCH_PATH))).resolve(), "bin/busybox")
         self("import", str(archive), image)
 
     def _note(self, usual: bool) -> None:
-        """All that is about to be made, in the order in which it has to go: the last first."""
+        """Record all that is about to be created, in reverse order of its removal."""
         add = self._stage.leftovers.add
         for path in reversed(_ELSEWHERE):
             if not Path(path).exists():
@@ -108,7 +108,7 @@ class OwnDocker:
         if usual:
             add(NewPath(os.fspath(DOCKER_SOCKET)))
         places = {hierarchy.path for hierarchy in hierarchies(Host())}
-        # Hierarchies without a controller, such as systemd's own, are not listed.
+        # Hierarchies without a controller, for example systemd's own, are not listed.
         with contextlib.suppress(OSError):
             places |= {path for path in Path("/sys/fs/cgroup").iterdir() if (path / "cgroup.procs").exists()}
         for place in sorted(places):
@@ -139,7 +139,7 @@ class OwnDocker:
 
 
 def _is_listening(path: Path) -> bool:
-    """Whether a process listens at a socket. A killed one leaves its socket behind, and connecting is refused."""
+    """Whether a process listens on a socket. A killed process leaves its socket behind, and connections are refused."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(_ANSWER_S)
         try:

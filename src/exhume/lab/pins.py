@@ -1,4 +1,5 @@
-"""The kinds of pins that keep a removed memory cgroup alive: the files and the swap they need, and zombies made so."""
+"""The kinds of pins that keep a removed memory cgroup alive: the files and the swap that they need, and making zombies
+with them."""
 
 import ctypes
 import errno
@@ -27,8 +28,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A kind of pin. `layout` is how its files lie: one for each cgroup (`own`), one for all (`shared`), or a directory
-    for each (`directories`). `reclaimable`: reclaim on the parent frees it; `held`: a process keeps the file."""
+    """A kind of pin. `layout` is the layout of its files: one per cgroup (`own`), one for all (`shared`), or a
+    directory per cgroup (`directories`). `reclaimable`: reclaim on the parent frees it; `held`: a process keeps the
+    file."""
 
     name: str
     description: str
@@ -54,7 +56,7 @@ PINS = {
 
 
 class PinFiles:
-    """The files of so many zombies in a run's directory. `disk_bytes` is the room that they take there, at most."""
+    """The files for this many zombies in a run's directory. `disk_bytes` is the maximum disk space they take."""
 
     def __init__(self, directory: Path, pin: Pin, count: int) -> None:
         self.pin, self.count = pin, count
@@ -67,15 +69,15 @@ class PinFiles:
 
     @property
     def files(self) -> list[Path]:
-        """The files (or directories, for metadata) whose pages pin."""
+        """The files (or directories, for metadata) whose pages are the pins."""
         if self.pin.layout == "shared":
             return [self.mount / "shared"]
         return [Path(numbered(os.fspath(self.mount), number)) for number in range(self.count)]
 
     def set_up(self, leftovers: Leftovers) -> None:
-        """Make and mount what the pin needs. What is made here is charged to the caller, never to a zombie."""
+        """Create and mount what the pin needs. This is charged to the caller, never to a zombie."""
         if self.pin.swapped:
-            # Turned off after the files are gone: what they have in swap need not come back to memory.
+            # Turned off after the files are gone, so that their swapped-out pages need not be read back.
             leftovers.add(Swapfile(os.fspath(self._swapfile)))
         if self.pin.filesystem == "tmpfs":
             leftovers.add(OwnMount(os.fspath(self.mount)))
@@ -90,14 +92,14 @@ class PinFiles:
         elif self.pin.layout == "directories":
             for path in self.files:
                 path.mkdir(parents=True)
-            # Mounted again, so that nothing of it is in memory.
+            # Mounted again, so that none of it is in memory.
             unmount(self.mount)
             mount_ext4(self._image, self.mount)
         if self.pin.swapped:
             self._begin_swapping()
 
     def _begin_swapping(self) -> None:
-        """Make a swapfile and turn it on before every other, so that the lab's pages end up in the lab's file."""
+        """Create a swapfile and turn it on with the highest priority, so that the lab's pages end up in it."""
         path = self._swapfile
         try:
             make_swapfile(os.fspath(path), self._swap_bytes)
@@ -110,7 +112,7 @@ class PinFiles:
             raise LabError(f"{path} can't be used as swap: {error.strerror}{remedy}") from None
 
     def make_zombies(self, leftovers: Leftovers, hierarchy: MemoryHierarchy, cgroup: Path, progress: Progress) -> None:
-        """Make the zombies below a cgroup. Their dirty pages are written: then only the page cache holds them."""
+        """Make the zombies below a cgroup. Their dirty pages are written, so that only the page cache pins them."""
         order = Order(
             parent=os.fspath(cgroup),
             home=os.fspath(hierarchy.home_below(cgroup)),
@@ -136,7 +138,7 @@ class PinFiles:
 
 
 def _write_uncached(path: Path, size: int) -> None:
-    """A file of a size, none of it in the page cache."""
+    """Write a file of this size without leaving any of it in the page cache."""
     with path.open("xb") as file:
         for start in range(0, size, _MIB):
             file.write(b"\xee" * min(_MIB, size - start))

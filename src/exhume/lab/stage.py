@@ -1,8 +1,8 @@
-"""Where a scenario plays (its core, length, names and programs), how it is run, and the room that it needs.
+"""Where a scenario plays (its core, length, names and programs), how it is run, and the resources that it needs.
 
-Programs are files of the standard library only, in lab/programs/. They run under a name of the stage's choosing (the
-name of the link they are started through), on a core of its choosing, and die with the process that started them: the
-kernel ends each of them with it, and a keeper that outlives it ends what they started themselves.
+Programs are files in lab/programs/ that only need the standard library. They run under a name that the stage chooses
+(the name of the link they are started through), on a core that it chooses, and die with the process that started them:
+the kernel ends each of them with it, and a keeper that outlives it ends the processes that they started.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ from exhume.procfs.host import Host
 PROGRAMS = Path(__file__).parent / "programs"
 _PR_SET_PDEATHSIG = 1
 _STOPPING_S = 30.0
-# Killed by the stage, or by the scenario itself, is no failure of a program.
+# A program that the stage or the scenario itself killed did not fail.
 _ENDS_WELL = (None, 0, -signal.SIGKILL, -signal.SIGTERM)
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-# What the name of other work next to the trouble has: it is not to blame.
+# Suffix of the names of other work next to the trouble, which is not to blame.
 PEER = "-peer"
 _NAMES = ("ingest", "batcher", "collector", "sidecar", "indexer", "uploader", "shipper", "gateway", "relay", "planner")
 SHORTEST_S, LONGEST_S = 1.0, 600.0
 LONGEST_NAME = 15  # of which the kernel keeps no more
 _KIB = 1024
-# Measured: slab and page of each, and what each CPU's counters take.
+# Measured: slab and page of each, and the counters on each CPU.
 _BYTES_EACH = 18 * _KIB
 _BYTES_EACH_PER_CPU = 2 * _KIB
 _LEAST_LEFT = 256 << 20
@@ -49,13 +49,12 @@ Play = Callable[["Stage"], None]
 @dataclass(frozen=True)
 class Scenario:
     """A pathology on demand, and the decorator of the function that plays it: the scenario has the function's name, and
-    so has its cause unless said.
+    so does its cause by default.
 
-    `cause` is what a diagnosis has to find (nothing on a `healthy` machine; on one whose work is `heavy`, a warning is
-    no mistake). `prepare` sets up what has to be there
-    before the trouble begins, `play` is the trouble itself. `on_core`: the trouble is on the stage's core and no other;
-    `memory`: its peak in bytes; `prepared_early`: the preparation is over before a recording begins (else it is part of
-    the recording's calm time).
+    `cause` is what a diagnosis has to find (nothing on a `healthy` machine; if its work is `heavy`, a warning is no
+    mistake). `prepare` sets up what must exist before the trouble begins, `play` is the trouble itself. `on_core`: the
+    trouble is on the stage's core and no other; `memory`: its peak in bytes; `prepared_early`: the preparation is over
+    before a recording begins (otherwise it is part of the recording's calm time).
     """
 
     summary: str
@@ -78,8 +77,8 @@ class Scenario:
 
 @dataclass
 class Stage:
-    """One run. `cores` are all that may be used, `core` the one where it is to happen; `cgroup` is the memory cgroup
-    that was made for it, if any."""
+    """One run. `cores` are all cores that may be used, `core` is the one where the trouble happens; `cgroup` is the
+    memory cgroup created for it, if any."""
 
     core: int
     cores: list[int]
@@ -93,7 +92,7 @@ class Stage:
 
     @property
     def directory(self) -> Path:
-        """For the scenario's own files; it is removed with all that is in it."""
+        """A directory for the scenario's files; it is removed with all its contents."""
         return self.leftovers.directory
 
     @property
@@ -103,14 +102,15 @@ class Stage:
 
     @property
     def owners(self) -> list[str]:
-        """What a diagnosis may blame: the names of its processes, but for other work next to them, and its cgroups."""
+        """What a diagnosis may blame: the names of its processes, except for other work next to them, and its
+        cgroups."""
         cgroups = [Path(each.path).name for each in self.leftovers.changes if isinstance(each, OwnCgroup)]
         return [name for name in self.programs if PEER not in name] + cgroups
 
     def start(
         self, program: str, *args: object, name: str | None = None, core: int | None = None, nice: int = 0
     ) -> subprocess.Popen[bytes]:
-        """Start a program of lab/programs/ ("module.program"), on one core where one is given."""
+        """Start a program of lab/programs/ ("module.program"), on one core if given."""
         starter = os.getpid()
         started = subprocess.Popen(
             [self.python_named(name or self.name), *SCRIPT_FLAGS, *program_argv(program), *map(str, args)],
@@ -122,7 +122,7 @@ class Stage:
         )
         self.running.append(started)
         if nice:
-            # Where the kernel groups processes by session, it is the group's value that counts among them.
+            # If the kernel groups processes by session (autogroup), the nice value of the group is the one that counts.
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 Path(f"/proc/{started.pid}/autogroup").write_text(str(nice))
         if process := Process.of(started.pid):
@@ -130,12 +130,12 @@ class Stage:
         return started
 
     def run(self, program: str, *args: object, core: int | None = None, nice: int = 0) -> None:
-        """Let one program play all the time; its first argument is how many seconds that is."""
+        """Run one program for the whole time; its first argument is the duration in seconds."""
         self.start(program, self.seconds, *args, core=core, nice=nice)
         self.wait()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Let it play: until the time is up, or a program ended with an error."""
+        """Let the scenario play until the time is up or a program ends with an error."""
         length = self.seconds if seconds is None else seconds
         began = time.monotonic()
         while (done := time.monotonic() - began) < length:
@@ -146,9 +146,9 @@ class Stage:
             time.sleep(0.05)
 
     def stop(self) -> list[str]:
-        """End the programs that still run, with what they started; returns which ones don't end, in a message."""
+        """End the running programs and what they started; return a message for those that don't end."""
         for each in self.running:
-            # Else its number may be another's by now; what it left behind is ended by its mark.
+            # Otherwise its pid may have been reused; what it left behind is ended by its mark.
             if each.poll() is None:
                 os.killpg(each.pid, signal.SIGKILL)
         stuck = []
@@ -162,7 +162,7 @@ class Stage:
         return [f"{', '.join(stuck)} can't be ended: stuck in the kernel"] if stuck else []
 
     def python_named(self, name: str) -> Path:
-        """The interpreter under another name: what it runs is called so."""
+        """A link to the interpreter with another name, which becomes the name of what it runs."""
         link = self.directory / "bin" / name
         if not link.is_symlink():
             link.parent.mkdir(exist_ok=True)
@@ -177,7 +177,7 @@ def program_argv(program: str) -> list[str]:
 
 
 def wait_until(what: str, happened: Callable[[], object], patience: float = 60.0) -> None:
-    """Wait until it happened. Raises LabError when it doesn't."""
+    """Wait until something has happened. Raises LabError if it doesn't."""
     deadline = time.monotonic() + patience
     while not happened():
         if time.monotonic() > deadline:
@@ -195,14 +195,14 @@ def stage(
     seed: int | None = None,
     work: Path | None = None,
 ) -> Iterator[Stage]:
-    """Set a stage, and clear it afterwards whatever happens. What isn't given is random."""
+    """Set a stage, and clear it afterwards in any case. Values that aren't given are random."""
     rng = random.Random(seed)
     cores = sorted(os.sched_getaffinity(0))
     if core is not None and core not in cores:
         raise LabError(f"there is no core {core} here; the cores are {', '.join(map(str, cores))}")
-    # The directory's name is not random: two runs of the same seed may be at work side by side.
+    # The directory's name is not random: two runs with the same seed may be in progress at the same time.
     directory = (work or DEFAULT_WORK).absolute() / f"{scenario}-{os.getpid()}-{time.monotonic_ns():x}"
-    # It ends all of the run's processes when this one is gone.
+    # It ends all processes of the run when this process is gone.
     keeper = subprocess.Popen(
         isolated_script(PROGRAMS / "keeper.py", directory.name),
         cwd="/",
@@ -223,7 +223,7 @@ def stage(
         try:
             yield playing
         finally:
-            # Signals that ask for an end wait until the cleaning is done; it takes seconds at most.
+            # Signals that request an end wait until the cleanup is done; it takes seconds at most.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
             try:
                 failed = playing.stop() + playing.leftovers.undo()
@@ -234,12 +234,12 @@ def stage(
 
 
 class Started:
-    """A program that is in the journal before it does anything: it waits for its input, and ends by itself when its
+    """A program that is in the journal before it does anything: it waits for its input, and ends by itself if its
     starter is gone before that. Its output is read, and it may outlive its starter."""
 
     def __init__(self, leftovers: Leftovers, program: str, *args: object) -> None:
         self._leftovers = leftovers
-        # A session of its own: Ctrl-C is for its starter, which then ends it.
+        # A session of its own: Ctrl-C goes to its starter, which then ends it.
         self._popen = subprocess.Popen(
             isolated_script(*program_argv(program), *map(str, args)),
             stdin=subprocess.PIPE,
@@ -256,13 +256,13 @@ class Started:
         leftovers.add(process)
 
     def send(self, data: str) -> None:
-        """Write its standard input, and close it."""
+        """Write to its standard input and close it."""
         assert self._popen.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._popen.stdin as stdin:
             stdin.write(data)
 
     def lines(self) -> Iterator[str]:
-        """What it prints, until it ends or closes its output."""
+        """Yield the lines it prints until it ends or closes its output."""
         assert self._popen.stdout is not None
         return map(str.rstrip, self._popen.stdout)
 
@@ -271,21 +271,21 @@ class Started:
         return self._popen.poll() is None
 
     def complaint(self) -> str:
-        """Wait for its end; what it complained about, empty when all went well."""
+        """Wait for its end; return its error output, empty if all went well."""
         assert self._popen.stderr is not None
         said = self._popen.stderr.read().strip()
         code = self._popen.wait()
         return said.splitlines()[-1] if said else f"ended with code {code}" if code else ""
 
     def close(self) -> None:
-        """End it, and close its pipes."""
+        """End it and close its pipes."""
         with self._popen as process:
             process.kill()
         self._leftovers.undo_some([self.process], [])
 
 
 def refuse_unfit(scenario: Scenario) -> None:
-    """Raise LabError, in a sentence, where this machine can't play it."""
+    """Raise LabError, with a sentence, if this machine can't play the scenario."""
     if os.geteuid() != 0:
         raise LabError(f"{scenario.name} is made for real, which needs root; run it with sudo")
     if scenario.memory:
@@ -303,7 +303,7 @@ def perform(
     work: Path | None = None,
     progress: Callable[[str, float], None] = lambda doing, done: None,
 ) -> Stage:
-    """Play a scenario; what isn't given is random. Returns the stage that it was played on, cleared."""
+    """Play a scenario; values that aren't given are random. Returns the stage that it was played on, cleared."""
     length = scenario.seconds if seconds is None else seconds
     if not SHORTEST_S <= length <= LONGEST_S:
         raise UsageError(f"a scenario lasts from {SHORTEST_S:.0f} to {LONGEST_S:.0f} seconds")
@@ -320,9 +320,9 @@ def perform(
 
 
 def refuse_without_room(count: int, disk_bytes: int, work: Path, host: Host | None = None) -> None:
-    """Raise LabError unless that many zombies leave a tenth of the memory, and of the disk, to others."""
+    """Raise LabError unless this many zombies leave a tenth of the memory and of the disk to others."""
     host = host or Host()
-    # The kernel keeps counters for every CPU that there could be.
+    # The kernel has counters for every possible CPU.
     cpus = len(possible_cpus(host) or ()) or os.cpu_count() or 1
     needed = count * (_BYTES_EACH + _BYTES_EACH_PER_CPU * cpus)
     _refuse_without_memory(needed, f"{count:,} zombies take", "ask for fewer", host)
@@ -342,7 +342,7 @@ def _refuse_without_memory(needed: int, what: str, advice: str, host: Host) -> N
 
 
 def _program_of(process: subprocess.Popen[bytes]) -> str:
-    """The name of a program as it was given to `Stage.start`; dockerd has no script."""
+    """The name of a program as given to `Stage.start`; dockerd has no script."""
     assert isinstance(process.args, list)
     argv = list(map(str, process.args))
     return argv[len(SCRIPT_FLAGS) + 2] if argv[1 : len(SCRIPT_FLAGS) + 1] == list(SCRIPT_FLAGS) else argv[0]
@@ -351,9 +351,9 @@ def _program_of(process: subprocess.Popen[bytes]) -> str:
 def _prepare(starter: int, core: int | None, nice: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != starter:
-        # It died before the kernel was asked to end this one with it.
+        # The starter died before the kernel was asked to end this process with it.
         os._exit(1)
-    # What the starter holds back while it cleans is not for its programs.
+    # Signals that the starter blocks during cleanup must not stay blocked in its programs.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     if core is not None:
         os.sched_setaffinity(0, {core})

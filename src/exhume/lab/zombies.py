@@ -1,7 +1,7 @@
-"""Real zombie memory cgroups on demand: removed directories whose kernel objects stay, by each kind of pin; and a storm
-over them: one core spins in the kernel, as in the incident, and every pass visits all of them.
+"""Make real zombie memory cgroups on demand: removed directories whose kernel objects stay, by each kind of pin; and a
+storm over them: one core spins in the kernel, as in the incident, and every pass visits all of them.
 
-Everything lies below one cgroup and one directory of the lab's own, and is in the journal before it is made.
+Everything lies below one cgroup and one directory of the lab, and is in the journal before it is created.
 """
 
 import json
@@ -23,17 +23,17 @@ from exhume.procfs.cpulist import online_cpus
 from exhume.procfs.host import Host
 
 DEFAULT_PARENT = "exhume-lab"
-# A swap entry keeps the number of its cgroup in 16 bits, so there can't be more of these than such numbers.
+# A swap entry stores its cgroup's id in 16 bits, which limits the number of these zombies.
 MOST_SWAPPED = 60_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}")
 _NAMES_AT_MOST = 1000
 # Zombies of others that may have come while a lab was open.
 _OTHERS = 50
-# A kernel that reclaims by itself (DAMON, kswapd) takes one now and then before all are made; others' cgroups come and
-# go. Where nearly all are there it is worth another try, where the kernel doesn't keep them it is not.
+# A kernel that reclaims by itself (DAMON, kswapd) sometimes takes a few before all are made, and cgroups of others come
+# and go. If nearly all are there, another attempt is worthwhile; if the kernel doesn't keep them, it is not.
 _ATTEMPTS = 4
 _NEARLY_ALL = 0.9
-# A read that walks takes 70 us for each zombie; one that doesn't takes 20 us, however many there are.
+# A read that walks takes 70 us per zombie; one that doesn't takes 20 us in all, however many there are.
 _SLOW_READ_S = 0.002
 _PROBES = 3
 LONGEST_S = 3600
@@ -42,8 +42,8 @@ LONGEST_S = 3600
 def make_zombies(
     count: int, pin: str, *, work: Path | None = None, parent: str | None = None, progress: Progress | None = None
 ) -> "ZombieLab":
-    """Make exactly so many zombies, pinned in this way. Raises LabError when this machine can't; nothing is left then.
-    Where one or another went before all were made, they are made again.
+    """Make exactly this many zombies with this kind of pin. If some went before all were made, they are made again.
+    Raises LabError if this machine can't; then nothing is left behind.
 
     While the lab is open, other labs on the machine wait: on v1 only all zombies together can be counted.
     """
@@ -63,7 +63,7 @@ def make_zombies(
             with ExitStack() as undo:
                 lab = undo.enter_context(ZombieLab(hierarchy, work, pin, count, parent))
                 lab.make(progress or (lambda done, total: None))
-                # Only now: Ctrl-C, too, leaves nothing half-made.
+                # Only now, so that Ctrl-C leaves nothing half-made either.
                 undo.pop_all()
             break
         except _MiscountedError as error:
@@ -73,7 +73,7 @@ def make_zombies(
 
 
 class _MiscountedError(LabError):
-    """So many are there, and they are not as many as were made."""
+    """The number of zombies counted differs from the number made."""
 
     def __init__(self, count: int, made: int) -> None:
         super().__init__(
@@ -84,7 +84,7 @@ class _MiscountedError(LabError):
 
 
 class ZombieLab:
-    """Zombies of one kind below one cgroup, `parent`. `made` is how many there were, counted, when they were all
+    """Zombies with one kind of pin below one cgroup, `parent`. `made` is their number, counted when all of them were
     made."""
 
     def __init__(self, hierarchy: MemoryHierarchy, work: Path, pin: str, count: int, parent: str | None) -> None:
@@ -98,7 +98,7 @@ class ZombieLab:
             self._resources = resources.pop_all()
 
     def _claim(self, work: Path, parent: str | None) -> Leftovers:
-        """A directory and a cgroup of one name, both new."""
+        """Claim a directory and a cgroup with the same name, both new."""
         names = [parent] if parent else [DEFAULT_PARENT, *(f"{DEFAULT_PARENT}-{n}" for n in range(2, _NAMES_AT_MOST))]
         for name in names:
             self.directory, self.parent = work / name, self._hierarchy.root / name
@@ -121,7 +121,7 @@ class ZombieLab:
 
     @property
     def files(self) -> list[Path]:
-        """The files whose pages pin (for metadata: the directories)."""
+        """The files whose pages are the pins (for metadata: the directories)."""
         return self._files.files
 
     @property
@@ -130,8 +130,8 @@ class ZombieLab:
         return self._holder.process.pid if self._holder else None
 
     def pinned(self, expected: int | None = None) -> int:
-        """How many of its zombies there are now. The kernel is late to let go of those that nothing holds any more:
-        where there should be `expected`, that is waited for."""
+        """The current number of its zombies. The kernel is late to release those without a pin: if there should be
+        `expected`, wait for that."""
         return self._hierarchy.own_zombies(self.parent, self._before, expected)
 
     def make(self, progress: Progress) -> None:
@@ -150,7 +150,7 @@ class ZombieLab:
         self._leftovers.add(ZombieCgroup(os.fspath(self.parent), self.pin, self.parent.stat().st_ino, self.made))
 
     def free(self) -> int:
-        """Take the pins away; how many zombies are left."""
+        """Remove the pins; return how many zombies are left."""
         self._forget_holder()
         pins = [each for each in self._leftovers.changes if not isinstance(each, ZombieCgroup)]
         if failed := self._leftovers.undo_some(pins, []):
@@ -158,7 +158,7 @@ class ZombieLab:
         return self.pinned(0)
 
     def keep(self) -> None:
-        """Leave everything in place when this process ends; `clean` removes it one day."""
+        """Leave everything in place when this process ends; a later `clean` removes it."""
         self._leftovers.release()
         self._resources.close()
 
@@ -169,7 +169,7 @@ class ZombieLab:
             if failed := self._leftovers.undo():
                 raise LabError("; ".join(failed))
             if self._hierarchy.version == 1 and self._maker_ran:
-                # The next lab counts the whole machine too: let the kernel be done with these first.
+                # The next lab counts the whole machine too: let the kernel finish with these first.
                 most = self._before + self._count
                 self._hierarchy.settled(self._hierarchy.root, expected=self._before + _OTHERS, before=most)
 
@@ -187,7 +187,7 @@ class ZombieLab:
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """A storm that is over: the file it went through, how often, and what it took of the core."""
+    """A storm that is over: the file it read or wrote, how many times, and how much of the core it took."""
 
     core: int
     file: Path
@@ -208,7 +208,7 @@ def raise_storm(
     parent: str | None = None,
     progress: Progress | None = None,
 ) -> Storm:
-    """Spin over the zombies of a lab, the newest unless it is named, on one core (the last unless said)."""
+    """Spin over the zombies of a lab (the newest by default) on one core (the last by default)."""
     if os.geteuid() != 0:
         raise LabError("a storm over zombies needs root")
     if not 0 < seconds <= LONGEST_S:
@@ -242,9 +242,9 @@ def raise_storm(
 
 
 def way_to_spin(hierarchy: MemoryHierarchy, cgroup: Path) -> tuple[Path, str]:
-    """The file that walks over every zombie, and what to write to it (nothing: it is read), found by timing. Where
-    reading memory.numa_stat walks all cgroups, reads are the storm, as a kubelet's once were; elsewhere reads cost next
-    to nothing, and reclaim is what walks."""
+    """Find by timing the file that walks over every zombie, and what to write to it (empty: it is read). If reading
+    memory.numa_stat walks all cgroups, reads are the storm, as they once were for kubelet; on other kernels reads cost
+    next to nothing, and reclaim walks."""
     reading, reclaiming = cgroup / "memory.numa_stat", cgroup / hierarchy.reclaim_file
     if reading.exists() and min(_time_to_read(reading) for _ in range(_PROBES)) >= _SLOW_READ_S:
         return reading, ""
@@ -254,21 +254,21 @@ def way_to_spin(hierarchy: MemoryHierarchy, cgroup: Path) -> tuple[Path, str]:
 
 
 def _time_to_read(path: Path) -> float:
-    """What it takes of a core: on a busy machine a quick read may have to wait for one."""
+    """The CPU time of a read: on a busy machine, even a quick read may have to wait for a core."""
     began = time.thread_time()
     path.read_bytes()
     return time.thread_time() - began
 
 
 def _freed_by_reclaim(pin: str) -> str:
-    """Why reclaim would end these zombies rather than walk over them; empty when it wouldn't."""
+    """Why reclaim would free these zombies rather than walk over them; empty if it wouldn't."""
     if PINS[pin].reclaimable:
         return f"that would free zombies pinned by {pin} at once"
     return "with swap on, that would swap out what pins them" if pin == "tmpfs" and swaps(Host()) else ""
 
 
 def _lab(work: Path, parent: str | None) -> tuple[Leftovers, ZombieCgroup]:
-    """The lab to spin over, locked."""
+    """Find and lock the lab to spin over."""
     for directory in reversed(left_in(work)):
         if parent is None or directory.name == parent:
             leftovers = Leftovers.read(directory)
