@@ -16,7 +16,7 @@ FRAME = (544, 960)
 
 
 def repeat(seconds: str, jobs: str, directory: str, command: str) -> None:
-    """Runs a shell command in a directory of its own for each job, again and again."""
+    """Runs a shell command again and again, in a separate directory for each job."""
     until = time.monotonic() + float(seconds)
     places = [Path(directory, f"job{number}") for number in range(int(jobs))]
     running: dict[Path, subprocess.Popen[bytes]] = {}
@@ -53,7 +53,7 @@ def database(seconds: str, path: str) -> None:
 
 def encode(seconds: str, packages: str) -> None:
     """Transforms and quantises frames block by block, as a video encoder does, with vector instructions."""
-    # Programs run without site-packages; this one needs numpy.
+    # Programs run without site-packages, but this one needs numpy.
     sys.path.append(packages)
     import numpy as np
 
@@ -67,7 +67,7 @@ def encode(seconds: str, packages: str) -> None:
         frame = np.roll(np.round(changed * 16).swapaxes(1, 2).reshape(FRAME) % 255 / 255, 1, axis=1).astype(np.float32)
 
 
-# A program works for a share of each period, and sleeps the rest.
+# A program works for a share of each period, and sleeps for the rest.
 PERIOD_S = 0.1
 NAP_S = 0.05
 
@@ -96,7 +96,7 @@ def compress(seconds: str, share: str) -> None:
 
 
 def compress_threads(seconds: str, count: str) -> None:
-    """Compresses in many threads without a pause; the interpreter lets other threads run meanwhile."""
+    """Compresses in many threads without a pause; zlib releases the interpreter lock meanwhile."""
     until = time.monotonic() + float(seconds)
     block = os.urandom(1 << 20)
 
@@ -112,7 +112,7 @@ def compress_threads(seconds: str, count: str) -> None:
 
 
 def short_work(seconds: str, share: str) -> None:
-    """Works for a share of the time by its own CPU time: what it doesn't get, it tries to make up for."""
+    """Works for a share of the time by its own CPU time: time that it didn't get, it tries to make up for."""
     until, part = time.monotonic() + float(seconds), float(share)
     while (now := time.monotonic()) < until:
         worked = time.process_time() + part * PERIOD_S
@@ -122,7 +122,7 @@ def short_work(seconds: str, share: str) -> None:
 
 
 def sleepers(seconds: str, count: str) -> None:
-    """Many threads that wake up, find nothing to do, and sleep on."""
+    """Many threads that wake up, find nothing to do, and sleep again."""
     end = time.monotonic() + float(seconds)
 
     def rest() -> None:

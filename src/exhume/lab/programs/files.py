@@ -45,7 +45,7 @@ _ROUND = 2_000
 
 
 def probe_names(seconds: str, base: str, most: str) -> None:
-    """Looks up names that don't exist, without a pause; at most so many are remembered by the kernel."""
+    """Looks up names that don't exist, without a pause; the kernel caches at most `most` of them."""
     until = time.monotonic() + float(seconds)
     turn = 0
     while time.monotonic() < until:
@@ -58,17 +58,17 @@ def probe_names(seconds: str, base: str, most: str) -> None:
                 with contextlib.suppress(FileNotFoundError):
                     os.stat(f"{stem}{number}")  # noqa: PTH116 (a Path takes longer than the lookup)
             probed += _ROUND
-        # The kernel forgets the names that a directory lacks when the directory goes.
+        # The kernel drops the negative dentries of a directory when the directory is removed.
         directory.rmdir()
         turn += 1
 
 
 class TimeIsUp(Exception):
-    """Raised by the alarm, also out of a system call: the kernel's loops look for signals between two passes."""
+    """Raised by the alarm, even inside a system call: the kernel's loops check for signals between two passes."""
 
 
 def use_file(seconds: str, path: str, text: str) -> dict[str, int | float]:
-    """Reads a file again and again, or writes the same text to it; returns what it took."""
+    """Reads a file again and again, or writes the same text to it; returns the cost."""
 
     def ring(number: int, frame: FrameType | None) -> None:
         raise TimeIsUp
@@ -82,7 +82,7 @@ def use_file(seconds: str, path: str, text: str) -> dict[str, int | float]:
     with contextlib.suppress(TimeIsUp):
         while True:
             if data:
-                # Less can be reclaimed than is asked for.
+                # Less can be reclaimed than was requested.
                 with contextlib.suppress(BlockingIOError):
                     os.write(fd, data)
             else:
@@ -101,7 +101,7 @@ def use_file(seconds: str, path: str, text: str) -> dict[str, int | float]:
 
 
 def spin(core: str, seconds: str, path: str, text: str) -> None:
-    """Keeps one core busy with a file once it is asked to, and prints what it took, as JSON."""
+    """Keeps one core busy with a file on request, and prints the cost as JSON."""
     if sys.stdin.readline() != "spin\n":
         sys.exit("not asked to spin")
     os.sched_setaffinity(0, {int(core)})
@@ -115,17 +115,17 @@ _FILE = 2 << 20
 
 
 class Budget:
-    """Bytes that may be written by all threads together, spread over the time that there is."""
+    """Bytes that all threads together may write, spread over the available time."""
 
     def __init__(self, total: int, seconds: float) -> None:
-        # A second's worth may be written ahead of the time.
+        # A second's worth may be written in advance.
         self._rate = total / (seconds + 1.0)
         self._began = time.monotonic()
         self._spent = 0
         self._lock = threading.Lock()
 
     def spend(self, count: int) -> None:
-        """Account for bytes; waits while they are too far ahead of the time."""
+        """Account for bytes; wait while they are too far ahead of the time."""
         with self._lock:
             self._spent += count
             ahead = self._spent / self._rate - (time.monotonic() - self._began) - 1.0
@@ -134,8 +134,8 @@ class Budget:
 
 
 def sync_writes(seconds: str, directory: str, threads: str, piece_kib: str, total_mib: str) -> None:
-    """Threads that each write a file piece by piece and want every piece on disk at once. The files are written over
-    from their beginning, so they don't grow."""
+    """Threads that each write a file in pieces and sync every piece to disk. The files are overwritten from the
+    beginning, so they don't grow."""
     until = time.monotonic() + float(seconds)
     budget = Budget(int(total_mib) << 20, float(seconds))
     piece = os.urandom(int(piece_kib) << 10)
@@ -144,7 +144,7 @@ def sync_writes(seconds: str, directory: str, threads: str, piece_kib: str, tota
         with path.open("wb", buffering=0) as file:
             while time.monotonic() < until:
                 file.write(piece)
-                # Once the file has its size there is nothing for the journal: the wait is for the disk itself.
+                # Once the file has its full size, the journal has nothing to do: the wait is for the disk itself.
                 os.fdatasync(file.fileno())
                 if file.tell() + len(piece) > _FILE:
                     file.seek(0)
@@ -158,10 +158,10 @@ def sync_writes(seconds: str, directory: str, threads: str, piece_kib: str, tota
 
 
 def hold_locks(seconds: str, path: str, count: str) -> None:
-    """Holds many record locks on one file: the kernel looks at each of them for every other request."""
+    """Holds many record locks on one file: for every other request, the kernel checks each of them."""
     with Path(path).open("r+b") as file:
         for place in range(int(count)):
-            # With a byte between them, or the kernel makes one of two.
+            # Leave a byte between them, otherwise the kernel merges two locks.
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 2 * place)
         time.sleep(float(seconds))
 
@@ -171,8 +171,8 @@ QUESTION = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 1, 1, 0)
 
 
 def query_locks(seconds: str, path: str) -> None:
-    """Asks again and again whether a record of a file is locked. The kernel looks at all locks of the file for that,
-    with one spinlock held."""
+    """Queries again and again whether a record of a file is locked. For that, the kernel checks all locks of the file
+    while holding one spinlock."""
     until = time.monotonic() + float(seconds)
     with Path(path).open("r+b") as file:
         while time.monotonic() < until:
@@ -191,13 +191,13 @@ def _call(result: int) -> None:
 
 
 def bind(base: Path, name: str) -> None:
-    """Show the directory `source` of the base a second time."""
+    """Bind-mount the directory `source` of the base."""
     place = bytes(base / name)
     _call(_libc.mount(bytes(base / "source"), place, None, ctypes.c_ulong(_MS_BIND), None))
 
 
 def fill_mounts(where: str, count: str) -> None:
-    """Makes mounts."""
+    """Creates mounts."""
     base = Path(where)
     (base / "source").mkdir(exist_ok=True)
     for number in range(int(count)):
@@ -216,7 +216,7 @@ def change_mounts(seconds: str, where: str, pause: str) -> None:
 
 
 def read_mounts(seconds: str) -> None:
-    """Reads the whole table after every change, as a service manager does."""
+    """Reads the whole mount table after every change, as a service manager does."""
     until = time.monotonic() + float(seconds)
     with Path("/proc/self/mountinfo").open("rb", buffering=1 << 16) as table:
         changed = select.poll()
@@ -232,7 +232,7 @@ CGROUP_FILES = ("memory.stat", "memory.usage_in_bytes", "memory.current", "cgrou
 
 
 def walk_cgroups(seconds: str, path: str) -> None:
-    """Walks a cgroup and all below it, again and again, and reads what each says of itself."""
+    """Walks a cgroup and all cgroups below it again and again, and reads files of each."""
     until = time.monotonic() + float(seconds)
     while time.monotonic() < until:
         for directory, _, names in os.walk(path):
@@ -244,13 +244,14 @@ def walk_cgroups(seconds: str, path: str) -> None:
                 return
 
 
-# What a housekeeping thread of an agent does for one cgroup, before it sleeps again.
+# Files that an agent's housekeeping thread looks at for one cgroup before it sleeps again.
 STATTED = ("cpu.stat", "cpu.max", "memory.limit_in_bytes", "memory.max", "memory.memsw.limit_in_bytes", "pids.max")
 
 
 def watch_cgroups(seconds: str, path: str, threads: str, share: str) -> None:
-    """An agent with many threads, each with its part of all cgroups below one: it looks which files there are, opens
-    one and waits for its events, and computes with what it read; all of them take a share of one core."""
+    """An agent with many threads, each responsible for a part of the cgroups below one: it checks which files exist,
+    opens one and waits for its events, and computes with what it read; together the threads take a share of one
+    core."""
     until = time.monotonic() + float(seconds)
     found = [directory for directory, _, _ in os.walk(path)]
     count = int(threads)
@@ -267,7 +268,7 @@ def watch_cgroups(seconds: str, path: str, threads: str, share: str) -> None:
                 events.unregister(file)
             if time.monotonic() >= until:
                 return
-            # In proportion to what all of them used so far, so that the share is kept on any machine.
+            # In proportion to what all threads used so far, so that the share is the same on any machine.
             ahead = time.process_time() / float(share) - (time.monotonic() - began)
             time.sleep(max(0.0, ahead) + 0.001)
 

@@ -13,7 +13,7 @@ PAUSE_S = 0.2
 
 
 def buffers(seconds: str, mib: str) -> None:
-    """Takes memory, writes to it, and gives it back, a few times a second."""
+    """Allocates memory, writes to it, and frees it, a few times per second."""
     until = time.monotonic() + float(seconds)
     while time.monotonic() < until:
         held = bytearray(int(mib) << 20)
@@ -23,7 +23,7 @@ def buffers(seconds: str, mib: str) -> None:
 
 
 def page_faults(seconds: str, mib: str) -> None:
-    """Touches memory and gives it back, over and over: a page fault for each page, each time."""
+    """Touches memory and frees it, over and over: each time, every page takes a page fault."""
     until = time.monotonic() + float(seconds)
     memory = mmap.mmap(-1, int(mib) << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a kernel without huge pages doesn't know the word
@@ -38,7 +38,7 @@ _COMPACT = Path("/proc/sys/vm/compact_memory")
 
 
 def compact(seconds: str, mib: str) -> None:
-    """Leaves its memory full of holes, and has the kernel compact all memory, over and over."""
+    """Leaves its memory full of holes, and triggers compaction of all memory, over and over."""
     until = time.monotonic() + float(seconds)
     memory = mmap.mmap(-1, int(mib) << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory[:: mmap.PAGESIZE] = bytes(len(memory) // mmap.PAGESIZE)
@@ -49,12 +49,12 @@ def compact(seconds: str, mib: str) -> None:
 
 
 MAPPINGS = 8
-# A fault brings its neighbours along: so many pages at once.
+# A fault maps its neighbours as well (fault-around), so touch one page in this many bytes.
 AROUND = 16 * mmap.PAGESIZE
 
 
 def map_pages(seconds: str, join_file: str, path: str) -> None:
-    """Joins a cgroup and looks at a file through several mappings, again and again."""
+    """Joins a cgroup and reads a file through several mappings, again and again."""
     join(join_file)
     until = time.monotonic() + float(seconds)
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -76,8 +76,8 @@ STEP = 1 << 20
 
 
 def exceed_limit(seconds: str, join_file: str, size: str, pause: str, times: str) -> None:
-    """Starts a child that joins a cgroup and takes more bytes than it may; when that is killed, another one, so often
-    at most."""
+    """Starts a child that joins a cgroup and allocates more bytes than its limit; when the child is killed, starts
+    another, up to the given number of times."""
     until = time.monotonic() + float(seconds)
     for _ in range(int(times)):
         child = os.fork()
@@ -94,13 +94,14 @@ def exceed_limit(seconds: str, join_file: str, size: str, pause: str, times: str
 
 
 def hold_file(kind: str, path: str) -> None:
-    """Maps a file and touches each page; with `mlock` locks it, so that it can't be reclaimed; says so, and sleeps."""
-    # Only once it is recorded that this process exists; at the end of its input its starter has died.
+    """Maps a file and touches each page; with `mlock` locks it, so that it can't be reclaimed; reports that, and
+    sleeps."""
+    # Only once it is recorded that this process exists; if its input ends, its starter has died.
     if sys.stdin.readline() != "hold\n":
         sys.exit("not asked to hold anything")
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        # Private and writable would copy; shared and writable is what ctypes needs to see the address.
+        # A private writable mapping would copy; ctypes needs a writable one to get the address, so it is shared.
         mapping = mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         os.close(fd)
         mapping.madvise(mmap.MADV_RANDOM)
@@ -115,7 +116,7 @@ def hold_file(kind: str, path: str) -> None:
         sys.exit(error.strerror)
     sys.stdout.write("holding\n")
     sys.stdout.flush()
-    # Its starter may have gone by then, with the other end of these.
+    # Its starter, with the other end of these, may be gone by then.
     for stream in (0, 1, 2):
         os.dup2(os.open(os.devnull, os.O_RDWR), stream)
     signal.pause()

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 SIZE = 4 << 10
-# So many go out between two pauses.
+# Number of packets sent between two pauses.
 TOGETHER = 8
 
 
@@ -38,14 +38,14 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def in_the_kernel() -> int:
-    """Network namespaces that exist; 0 where the kernel doesn't report it."""
+    """The number of network namespaces; 0 if the kernel doesn't report it."""
     content = Path("/proc/slabinfo").read_bytes()
     start = content.find(b"\nnet_namespace ")
     return int(content[start:].split(None, 2)[1]) if start >= 0 else 0
 
 
 def in_a_child() -> int:
-    """Have a child make a namespace and end; 0 where it could."""
+    """Let a child create a namespace and exit; 0 if it succeeded."""
     child = os.fork()
     if child == 0:
         os._exit(1 if libc.unshare(CLONE_NEWNET) else 0)
@@ -53,12 +53,12 @@ def in_a_child() -> int:
 
 
 def churn_namespaces(seconds: str, most: str, who: str) -> None:
-    """Makes network namespaces and drops them, one after the other: by itself (`self`), or a new process for each
-    (`children`). No more than so many wait to be taken down."""
+    """Creates network namespaces and drops them, one after the other: by itself (`self`), or in a new process for each
+    (`children`). At most `most` of them wait to be cleaned up."""
     until = time.monotonic() + float(seconds)
     made = 0
     while time.monotonic() < until:
-        # A namespace goes with its last process, or when that gets a new one.
+        # A namespace goes away with its last process, or when that process enters a new one.
         if in_a_child() if who == "children" else libc.unshare(CLONE_NEWNET):
             sys.exit("a network namespace can't be made here")
         made += 1
@@ -67,7 +67,7 @@ def churn_namespaces(seconds: str, most: str, who: str) -> None:
 
 
 def hold_namespace(seconds: str) -> None:
-    """Makes a network namespace and stays in it."""
+    """Creates a network namespace and stays in it."""
     if libc.unshare(CLONE_NEWNET):
         sys.exit(os.strerror(ctypes.get_errno()))
     time.sleep(float(seconds))
@@ -81,7 +81,7 @@ def enter(path: str) -> None:
 
 
 def read_in_namespace(seconds: str, namespace: str, path: str) -> None:
-    """Reads a file from its beginning to its end, over and over, in a network namespace."""
+    """Reads a file from beginning to end, over and over, in a network namespace."""
     enter(namespace)
     until = time.monotonic() + float(seconds)
     while time.monotonic() < until:
@@ -92,13 +92,13 @@ def read_in_namespace(seconds: str, namespace: str, path: str) -> None:
 
 
 FIRST_PORT = 20_000
-# Another source port makes other connections of the same destinations.
+# Another source port makes new connections to the same destinations.
 ROUNDS_PER_SOCKET = 16
 
 
 def send_packets(seconds: str, namespace: str, first: str, *numbers: str) -> None:
-    """Sends small UDP packets in a network namespace: to so many addresses from the first on, so many ports of each, so
-    many packets in a burst, and so many microseconds between two bursts."""
+    """Sends small UDP packets in a network namespace. The numbers are: addresses (from the first on), ports per
+    address, packets per burst, and microseconds between two bursts."""
     enter(namespace)
     addresses, ports, burst, pause_us = map(int, numbers)
     start = int.from_bytes(socket.inet_aton(first), "big")
@@ -110,7 +110,7 @@ def send_packets(seconds: str, namespace: str, first: str, *numbers: str) -> Non
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             for each in bursts * ROUNDS_PER_SOCKET:
                 for target in each:
-                    # What can't be sent (a full queue, a rule against it) is not sent: the next is tried.
+                    # If a packet can't be sent (a full queue, a rule against it), continue with the next.
                     with contextlib.suppress(OSError):
                         sender.sendto(payload, socket.MSG_DONTWAIT, target)
                 if pause_us:
@@ -120,7 +120,7 @@ def send_packets(seconds: str, namespace: str, first: str, *numbers: str) -> Non
 
 
 def rewrite_rules(seconds: str, namespace: str, path: str, pause: str, command: str) -> None:
-    """Replaces packet filter rules in a network namespace by those of a file, over and over."""
+    """Replaces packet filter rules in a network namespace with those of a file, over and over."""
     enter(namespace)
     rules, length = Path(path).read_bytes(), float(seconds)
     until = time.monotonic() + length

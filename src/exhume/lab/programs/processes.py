@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def fork_loop(seconds: str, program: str) -> None:
-    """Starts processes that end at once, one after the other: forks (`fork`), or a program."""
+    """Starts processes that exit at once, one after the other: forks (`fork`), or a program."""
     until = time.monotonic() + float(seconds)
     while time.monotonic() < until:
         for _ in range(50):
@@ -30,12 +30,12 @@ def spawn(seconds: str, per_second: str) -> None:
     while due < until:
         time.sleep(max(0.0, due - time.monotonic()))
         os.waitpid(os.posix_spawn("/bin/sh", ["/bin/sh", "-c", ":"], os.environ), 0)
-        # After a stall the missed ones are not made up for.
+        # After a stall, don't make up for the missed ones.
         due = max(due + pause, time.monotonic() - pause)
 
 
 def build(seconds: str, jobs: str, job_s: str) -> None:
-    """Keeps so many jobs at work, as build tools do: each computes for about that long, and ends."""
+    """Keeps this many jobs running, as build tools do: each computes for about the given time and exits."""
     until, rng = time.monotonic() + float(seconds), random.Random(jobs + job_s)
     running: set[int] = set()
     while time.monotonic() < until:
@@ -51,8 +51,8 @@ def build(seconds: str, jobs: str, job_s: str) -> None:
 
 
 def supervise(seconds: str, pause: str, parent: str, name: str, *command: str) -> None:
-    """Starts a command again whenever it ends, as service managers do, in a cgroup of its own where a parent is given
-    (else -). Without a name the cgroup has a new id each time."""
+    """Restarts a command whenever it ends, as service managers do, in a cgroup of its own if a parent is given
+    (otherwise -). Without a name, the cgroup has a new id each time."""
     until = time.monotonic() + float(seconds)
     while time.monotonic() < until:
         cgroup = None if parent == "-" else Path(parent, name or secrets.token_hex(32))
@@ -70,7 +70,7 @@ def supervise(seconds: str, pause: str, parent: str, name: str, *command: str) -
 
 
 def remove(cgroup: Path) -> None:
-    """A cgroup is empty only a moment after its last process ended."""
+    """Remove a cgroup, which is empty only a moment after its last process ended."""
     for _ in range(100):
         with contextlib.suppress(OSError):
             cgroup.rmdir()
@@ -79,7 +79,7 @@ def remove(cgroup: Path) -> None:
 
 
 def failing_service(work_s: str, wait_s: str) -> None:
-    """A service that finds out while it starts that it can't work."""
+    """A service that finds out during its start that it can't work."""
     until = time.monotonic() + float(work_s)
     settings: dict[int, str] = {}
     while time.monotonic() < until:
@@ -92,8 +92,9 @@ PAUSE_S = 0.3
 
 
 def crash_and_leak(seconds: str, parent: str, pages: str, in_one_life: str, *joins: str) -> None:
-    """Starts a child that makes cgroups, leaves a page in each, removes them and crashes; and another one, again and
-    again. `joins` are the file that takes the child in between two cgroups, and the name of theirs."""
+    """Starts a child that creates cgroups, leaves a page in each, removes them and crashes; then another one, again and
+    again. `joins` are the path of the file to join the cgroup in which it is between two others, and the name of that
+    file in each of those."""
     home, join = joins
     until = time.monotonic() + float(seconds)
     life = 0

@@ -1,10 +1,10 @@
-"""A program that makes zombies: one process walks through the cgroups, leaving a page in each. Standard library only.
+"""A program that makes zombies: one process moves through the cgroups and leaves a page in each. Standard library only.
 
-It is run by its path, in a process of its own: what the interpreter itself happens to allocate while it stands in a
-cgroup is charged there too, and has to go before the count is right. Moving one process from cgroup to cgroup is four
-times as fast as a new process for each (no fork, and writing 0 for oneself spares the kernel its heaviest lock).
+It is run by its path, in a process of its own: whatever the interpreter itself allocates while it is in a cgroup is
+charged there too, and must be freed before the count is right. Moving one process from cgroup to cgroup is four times
+as fast as a new process for each (no fork, and writing 0 for oneself avoids the kernel's heaviest lock).
 
-Standard input has one JSON object (see `Order`); standard output gets the number made so far, a line at a time.
+Standard input has one JSON object (see `Order`); standard output gets the number made so far, one per line.
 """
 
 import errno
@@ -24,10 +24,11 @@ SECONDS_TO_WRITE = 0.1
 
 
 class Order(TypedDict):
-    """What to make: `count` cgroups below `parent`, each charged by files below `files` (or swapped out).
+    """What to make: `count` cgroups below `parent`, each charged for files below `files` (or swapped-out pages of
+    them).
 
-    `home` is the cgroup between two of them, `join` the file that takes a process in, and `reclaim` the file (and
-    `reclaim_input` what to write to it) that reclaims a cgroup."""
+    `home` is the cgroup between two of them, `join` the file to join a cgroup, `reclaim` the file that triggers
+    reclaim, and `reclaim_input` what to write to it."""
 
     parent: str
     home: str
@@ -41,13 +42,13 @@ class Order(TypedDict):
 
 
 def numbered(directory: str, number: int) -> str:
-    """Where the file or directory of a number is."""
+    """The path of the file or directory with a number."""
     return f"{directory}/{number // FILES_IN_A_DIRECTORY:04d}/{number:07d}"
 
 
 class OwnFile:
-    """How a cgroup is charged: `before` and `after` are run outside of it, `charge` inside. Here each writes to a file
-    of its own. The file is made outside, so that only its content is charged."""
+    """How a cgroup is charged: `before` and `after` run outside of it, `charge` inside. Here each cgroup writes to a
+    file of its own. The file is created outside, so that only its content is charged."""
 
     def __init__(self, files: str) -> None:
         self._files = files
@@ -67,11 +68,11 @@ class OwnFile:
 
 
 class SharedFile(OwnFile):
-    """Each cgroup reads one page of a file that all of them read."""
+    """Each cgroup reads one page of a file that they all share."""
 
     def __init__(self, files: str) -> None:
         self._fd = os.open(f"{files}/shared", os.O_RDONLY | os.O_CLOEXEC)
-        # No read-ahead: it would charge the pages of others.
+        # No read-ahead, which would charge the pages of other cgroups.
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def before(self, number: int) -> None:
@@ -85,10 +86,10 @@ class SharedFile(OwnFile):
 
 
 class DirectoryBlock(OwnFile):
-    """Each cgroup is the first to look into a directory, so its block is read, and charged, as metadata."""
+    """Each cgroup is the first to look into a directory, so its block is read and charged as metadata."""
 
     def before(self, number: int) -> None:
-        # The inode, which shares a block with others, is charged outside.
+        # The inode shares a block with others, and is charged outside.
         os.stat(numbered(self._files, number))  # noqa: PTH116
 
     def charge(self, number: int) -> None:
@@ -102,7 +103,7 @@ LAYOUTS: dict[str, type[OwnFile]] = {"own": OwnFile, "shared": SharedFile, "dire
 
 
 def make(order: Order) -> None:
-    """Make them all. An error leaves the cgroup that it happened in, without processes."""
+    """Make all cgroups. An error leaves the cgroup in which it happened, without processes."""
     pin = LAYOUTS[order["layout"]](order["files"])
     home = os.open(f"{order['home']}/{order['join']}", os.O_WRONLY | os.O_CLOEXEC)
     os.write(home, b"0")
@@ -133,9 +134,9 @@ def make(order: Order) -> None:
 
 
 def swap_out(cgroups: list[str], reclaim: str, data: bytes) -> None:
-    """Have their pages written to swap while they are online: only then an entry is the cgroup's own.
+    """Have their pages written to swap while they are online: only then a swap entry belongs to the cgroup.
 
-    Reclaim starts the writing and takes the page away once it is written, so several wait for the disk together.
+    Reclaim starts the writeback and frees the page when it is written, so several cgroups wait for the disk together.
     """
     deadline = time.monotonic() + SECONDS_TO_SWAP
     waiting = cgroups
@@ -144,7 +145,7 @@ def swap_out(cgroups: list[str], reclaim: str, data: bytes) -> None:
             reclaim_all(f"{cgroup}/{reclaim}", data)
         left = [cgroup for cgroup in waiting if swapped(cgroup) < PAGE]
         if len(left) < len(waiting):
-            # A busy disk is slow, but it gets there.
+            # A busy disk is slow, but makes progress.
             deadline = time.monotonic() + SECONDS_TO_SWAP
         waiting = left
         if waiting and time.monotonic() > deadline:
@@ -154,7 +155,7 @@ def swap_out(cgroups: list[str], reclaim: str, data: bytes) -> None:
         if waiting:
             time.sleep(0.002)
     if reclaim == "memory.reclaim":
-        # v2 counts an entry as soon as there is one, while its page is still being written: that has to go as well.
+        # v2 counts an entry as soon as it exists, while its page is still being written: that must be finished as well.
         time.sleep(SECONDS_TO_WRITE)
         for cgroup in cgroups:
             reclaim_all(f"{cgroup}/{reclaim}", data)
@@ -165,7 +166,7 @@ def reclaim_all(path: str, data: bytes) -> None:
     try:
         os.write(fd, data)
     except OSError as error:
-        # v2 fails with EAGAIN when it reclaimed less than was asked for, as it does here: there is one page.
+        # v2 fails with EAGAIN if it reclaimed less than requested, as it does here: there is only one page.
         if error.errno not in (errno.EAGAIN, errno.EBUSY):
             raise
     finally:
@@ -173,11 +174,11 @@ def reclaim_all(path: str, data: bytes) -> None:
 
 
 def swapped(cgroup: str) -> int:
-    """Bytes of a cgroup that are in swap, by the counters that are never late (memory.stat may be, by seconds)."""
+    """Bytes of a cgroup that are in swap, by the counters that are never late (memory.stat may be late by seconds)."""
     if os.access(f"{cgroup}/memory.swap.current", os.F_OK):
         return number_in(f"{cgroup}/memory.swap.current")
-    # Both counters are charged ahead, and what was not used is given back at any moment. Were it given back between
-    # the two reads, the difference would be too large with memory and swap read first; this way it is too small.
+    # Both counters are charged in advance, and unused charges may be returned at any moment. If that happened between
+    # the two reads, the difference would be too large with memory and swap read first; in this order it is too small.
     memory = number_in(f"{cgroup}/memory.usage_in_bytes")
     return number_in(f"{cgroup}/memory.memsw.usage_in_bytes") - memory
 

@@ -1,4 +1,4 @@
-"""The scenarios, grouped by subsystem. A scenario makes one pathology for real on a stage, and ends with it."""
+"""The scenarios, grouped by subsystem. A scenario creates one real pathology on a stage, which ends with it."""
 
 from exhume.lab.scenarios import cpu, files, healthy, incident, memory, network
 from exhume.lab.stage import Scenario
@@ -13,7 +13,7 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 def scenario_named(name: str) -> Scenario:
-    """The scenario of a name. Raises UsageError where there is none."""
+    """The scenario with a name. Raises UsageError if there is none."""
     if name not in SCENARIOS:
         raise UsageError(f"the lab has no scenario {name!r}; exhume lab list shows them")
     return SCENARIOS[name]

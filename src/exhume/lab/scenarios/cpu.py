@@ -17,7 +17,7 @@ from exhume.model.isolation import SCRIPT_FLAGS
 from exhume.procfs.host import Host
 
 _PAUSE_S = (0.5, 2.0)
-# For what has to go on until the stage is cleared, whatever the preparing takes.
+# For programs that must run until the stage is cleared, however long the preparation takes.
 _MORE_S = 600
 _OVERCOMMIT = "cpu-overcommit"
 
@@ -38,8 +38,8 @@ PERIODS_US = (20_000, 50_000, 100_000)
 
 
 def prepare_quota(stage: Stage) -> None:
-    """The cgroup with its quota, as a runtime makes it for a container. Where others want every core it is its quota
-    that stops it, as with a pod whose request is its limit, and not its turn."""
+    """Create the cgroup with its quota, as a runtime does for a container. Even if others want every core, it is
+    stopped by its quota, like a pod whose request equals its limit, and not by waiting for its turn."""
     cgroups = _quota_cgroups(stage)
     for cgroup in cgroups:
         stage.leftovers.add(OwnCgroup(str(cgroup)))
@@ -62,7 +62,7 @@ def _quota_cgroups(stage: Stage) -> list[Path]:
 
 
 def prepare_rt_hog(stage: Stage) -> None:
-    """Ordinary work on that core, that goes on all the while."""
+    """Start ordinary work on that core, which continues during the trouble."""
     share = f"{stage.rng.uniform(0.3, 0.6):.2f}"
     stage.start("cpu.short_work", stage.seconds + _MORE_S, share, name=f"{stage.name}{PEER}", core=stage.core)
 
@@ -93,14 +93,14 @@ def prepare_spinlock_contention(stage: Stage) -> None:
 @Scenario("processes on several cores spin for one lock of the kernel", prepare_spinlock_contention)
 def spinlock_contention(stage: Stage) -> None:
     cores = stage.rng.sample(stage.cores, min(MOST_CORES, len(stage.cores)))
-    # Two on each core, and ahead of others: a core has to be in the lock while another is.
+    # Two per core, with a higher priority than other work: one core must hold the lock while another wants it.
     for core in cores * 2:
         stage.start("files.query_locks", stage.seconds, stage.directory / "records", core=core, nice=-10)
     stage.wait()
 
 
 def prepare_user_hog(stage: Stage) -> None:
-    """The others: work that has to stay on that core, and had room there."""
+    """Start the others: work that must stay on that core, and had enough of it."""
     for number in range(stage.rng.randint(1, 2)):
         share, name = f"{stage.rng.uniform(0.35, 0.45):.2f}", f"{stage.name}{PEER}{number}"
         stage.start("cpu.short_work", stage.seconds + _MORE_S, share, name=name, core=stage.core)
@@ -108,11 +108,11 @@ def prepare_user_hog(stage: Stage) -> None:
 
 @Scenario("a program computes without a pause on a core that others need", prepare_user_hog, on_core=True)
 def user_hog(stage: Stage) -> None:
-    # With a raised priority, as an operator may give a program: it takes more than its fair part.
+    # With a raised priority, as an operator may give a program: it takes more than its fair share.
     stage.run("cpu.compute", core=stage.core, nice=stage.rng.choice((-10, -15, -20)))
 
 
-# Threads that want to run, for each core: three of them are three times as many as can.
+# Runnable threads per core: at three, three times as many as can run.
 OVERCOMMITTED = (3.0, 6.0)
 
 
@@ -121,7 +121,7 @@ def _wanted(stage: Stage) -> int:
 
 
 def prepare_neighbours(stage: Stage) -> None:
-    """Services that use a part of the machine, and go on all the while."""
+    """Start services that use a part of the machine and continue during the trouble."""
     for number in range(stage.rng.randint(1, 2)):
         share, name = f"{stage.rng.uniform(0.15, 0.35):.2f}", f"{stage.name}{PEER}{number}"
         stage.start("cpu.short_work", stage.seconds + _MORE_S, share, name=name)
@@ -160,13 +160,13 @@ def overcommit_builds(stage: Stage) -> None:
 
 
 def prepare_cpuset(stage: Stage) -> None:
-    """The cpuset with its cores, as an operator or the kubelet makes it."""
+    """Create the cpuset with its cores, as an operator or kubelet does."""
     cgroup = _cpuset(stage)
     stage.leftovers.add(OwnCgroup(str(cgroup.parent)))
     for each in (cgroup.parent, cgroup):
         each.mkdir()
         set_cores(each, stage.cores)
-    # At most half of the machine: the rest idles.
+    # At most half of the machine: the rest stays idle.
     others = [core for core in stage.cores if core != stage.core]
     size = stage.rng.randint(1, max(1, len(stage.cores) // 2))
     set_cores(cgroup, [stage.core, *stage.rng.sample(others, size - 1)])
@@ -186,7 +186,7 @@ def _cpuset(stage: Stage) -> Path:
 
 @Scenario("a program starts processes that end at once, as fast as a core allows", on_core=True)
 def fork_storm(stage: Stage) -> None:
-    # With an exec or without: a shell script's storm, or a server's that forks for each request.
+    # With or without an exec: the storm of a shell script, or of a server that forks for each request.
     program = stage.rng.choice(("fork", shutil.which("true") or "fork"))
     stage.run("processes.fork_loop", program, core=stage.core)
 
@@ -203,7 +203,8 @@ def crash_loop(stage: Stage) -> None:
 
 
 def _place(stage: Stage) -> tuple[str, str]:
-    """Where the service lives, random: with its supervisor, in a cgroup of its name, or in one with a new id each."""
+    """Where the service runs, at random: with its supervisor, in a cgroup with its name, or in one with a new id each
+    time."""
     kind = stage.rng.choice(("none", "unit", "container"))
     if kind == "none":
         return "-", ""
@@ -218,7 +219,7 @@ def _place(stage: Stage) -> tuple[str, str]:
 
 
 class Work(NamedTuple):
-    """A program, the stem of its processes' names, and its argument, drawn at random."""
+    """A program, the stem of its processes' names, and a function that draws its argument."""
 
     program: str
     stem: str
@@ -233,7 +234,7 @@ class Work(NamedTuple):
         stage.start(self.program, seconds, *spool, argument, name=name)
 
 
-# Each is light: a machine with any of them has most of its time to spare, and no process waits.
+# Each is light: with any of them, a machine is mostly idle, and no process waits.
 BACKGROUNDS = {
     "nothing": Work("", "", lambda rng: None),
     "compression": Work("cpu.compress", "pack", lambda rng: f"{rng.uniform(0.1, 0.4):.2f}"),

@@ -13,14 +13,14 @@ _TOTAL_MIB = 1800
 
 
 def prepare_writeback_storm(stage: Stage) -> None:
-    """An ext4 in a file: its journal is its own, so other writers on this machine are left alone."""
+    """Create an ext4 in a file: it has its own journal, so other writers on this machine are not affected."""
     at, image = stage.directory / "disk", stage.directory / "disk.img"
     stage.leftovers.add(OwnMount(str(at)))
     try:
         make_ext4(image, _IMAGE, _FILES)
         mount_ext4(image, at)
     except LabError:
-        # No loop device, no mkfs: then it plays on the disk below the stage's directory.
+        # Without loop devices or mkfs, it plays on the disk below the stage's directory.
         image.unlink(missing_ok=True)
         at.mkdir(exist_ok=True)
 
@@ -56,7 +56,7 @@ def prepare_mount_storm(stage: Stage) -> None:
     base = stage.directory / "mounts"
     stage.leftovers.add(OwnMount(str(base)))
     mount_tmpfs(base, size=1 << 26, files=4 * _MOST)
-    # What is mounted below is of no concern to other mount namespaces.
+    # Other mount namespaces must not see the mounts below.
     subprocess.run(["mount", "--make-private", str(base)], check=True, capture_output=True)
     filler = stage.start("files.fill_mounts", base, stage.rng.randint(_FEWEST, _MOST))
     if filler.wait(_PATIENCE_S) != 0:
@@ -71,6 +71,6 @@ def prepare_mount_storm(stage: Stage) -> None:
 def mount_storm(stage: Stage) -> None:
     base = stage.directory / "mounts"
     stage.start("files.read_mounts", stage.seconds, core=stage.core)
-    # On any core: bound to one that another scenario takes, it would change nothing, and leave nothing to read.
+    # On any core: bound to a core that another scenario takes, it would change nothing and leave nothing to read.
     stage.start("files.change_mounts", stage.seconds, base, _PAUSE_S, name=f"{stage.name}-m")
     stage.wait()

@@ -1,4 +1,4 @@
-"""Healthy heavy work: what fills a machine every day, and must not be called starvation."""
+"""Healthy heavy work: it fills machines every day, and must not be called starvation."""
 
 import shutil
 import subprocess
@@ -27,7 +27,7 @@ def _repeat(stage: Stage, command: str, jobs: int | None = None) -> None:
 
 
 def _tree(stage: Stage, files: int = _FILES, size: int = _FILE_BYTES) -> Path:
-    """Files in directories, half of what they hold can be compressed."""
+    """Create files in directories; half of their content is compressible."""
     tree = stage.directory / "tree"
     for number in range(files):
         path = tree / str(number % 20) / f"file{number}"

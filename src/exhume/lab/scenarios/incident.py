@@ -1,7 +1,7 @@
 """The incident scenario: a container in a crash loop leaks memory cgroups, a kubelet walks them in the kernel on one
 core, and the network card whose queue is served by that core is reset.
 
-The container runs under a real Docker; where there can be none, a plain process crashes in its stead.
+The container runs under a real Docker; if that is not possible, a plain process crashes instead.
 """
 
 import os
@@ -25,8 +25,8 @@ NOTICED_S = 6.596
 QUEUE = 5
 _DRIVER = "ena 0000:00:05.0 eth0: "
 
-# Makes cgroups below its own, leaves a page in each that outlives it, removes them, and crashes. On v2 processes live
-# in leaves only, so it moves into one first.
+# Creates cgroups below its own, leaves a page in each that outlives it, removes them, and crashes. On v2 processes may
+# only be in leaves, so it moves into one first.
 _SCRIPT = """
 own=/memory$(busybox sed -n 's/^[0-9]*:{controller}:\\(.*\\)$/\\1/p' /proc/self/cgroup)
 if [ -e $own/cgroup.subtree_control ]; then
@@ -46,13 +46,13 @@ exit 1
 
 
 def prepare_incident(stage: Stage) -> None:
-    """Let it leak until there are thousands."""
+    """Let it leak until there are thousands of zombies."""
     refuse_without_room(2 * ENOUGH, 0, stage.directory)
     hierarchy = find_memory_hierarchy(Host())
     pages = _crash_plainly(stage, hierarchy) if docker_missing() else _crash_in_docker(stage, hierarchy)
 
     def enough() -> bool:
-        # One page is left by each.
+        # Each zombie leaves one page.
         made = sum(1 for _ in pages.iterdir())
         stage.progress(min(1.0, made / ENOUGH))
         return made >= ENOUGH
@@ -72,7 +72,7 @@ def incident(stage: Stage) -> None:
     file, data = way_to_spin(find_memory_hierarchy(Host()), stage.cgroup)
     began = time.monotonic()
     length = max(stage.seconds, NOTICED_S + 1.0)
-    # The loop of the incident never gave up its core. Where today's does, its priority stands in for that.
+    # The loop of the original incident never yielded its core. If today's loop does, its priority makes up for that.
     stage.start("files.use_file", length, file, data, name=KUBELET, core=stage.core, nice=-20)
     stage.wait(max(0.0, NOTICED_S - (time.monotonic() - began)))
     _log(
@@ -85,13 +85,13 @@ def incident(stage: Stage) -> None:
 
 
 def _log(text: str) -> None:
-    """A line in the kernel log."""
+    """Write a line to the kernel log."""
     with Path("/dev/kmsg").open("wb", buffering=0) as log:
         log.write(f"<4>{_DRIVER}{text}\n".encode())
 
 
 def _crash_in_docker(stage: Stage, hierarchy: MemoryHierarchy) -> Path:
-    """Returns where the pages are left."""
+    """Crash in Docker; return the directory of the pages."""
     docker = OwnDocker(stage)
     docker.start()
     docker.import_busybox(IMAGE)
@@ -108,7 +108,7 @@ def _crash_in_docker(stage: Stage, hierarchy: MemoryHierarchy) -> Path:
 
 
 def _crash_plainly(stage: Stage, hierarchy: MemoryHierarchy) -> Path:
-    """Returns where the pages are left."""
+    """Crash as a plain process; return the directory of the pages."""
     cgroup = memory_cgroup(stage)
     pages = stage.directory / "pages"
     stage.leftovers.add(OwnMount(os.fspath(pages)))

@@ -13,7 +13,7 @@ from exhume.procfs.host import Host
 
 
 def memory_cgroup(stage: Stage, limit: int | None = None) -> Path:
-    """A memory cgroup of the scenario's own: one with a limit in bytes, or else one that others are made in."""
+    """Create a memory cgroup for the scenario: with a limit in bytes, or without one as a parent for others."""
     if os.geteuid() != 0:
         raise LabError("making memory cgroups needs root")
     hierarchy = find_memory_hierarchy(Host())
@@ -53,7 +53,7 @@ def memory_reclaim(stage: Stage) -> None:
     join = memory_cgroup(stage, RECLAIM_LIMIT) / find_memory_hierarchy(Host()).join_file
     file = stage.directory / "data"
     with file.open("xb") as made:
-        # A hole: it takes memory to read, and no disk.
+        # A sparse file: reading it takes memory, but no disk.
         made.truncate(FILE)
     stage.run("memory.map_pages", join, file, core=stage.core)
 
@@ -75,7 +75,7 @@ FEWEST_ZOMBIES, MOST_ZOMBIES = 3_000, 8_000
 
 
 def prepare_zombie_memcgs(stage: Stage) -> None:
-    """Each is kept by a page of a tmpfs. They go when the stage is cleared."""
+    """Each zombie is kept by a page of a tmpfs. They go when the stage is cleared."""
     cgroup = memory_cgroup(stage)
     count = stage.rng.randint(FEWEST_ZOMBIES, MOST_ZOMBIES)
     refuse_without_room(count, 0, stage.directory)

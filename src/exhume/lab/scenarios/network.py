@@ -1,4 +1,4 @@
-"""Network scenarios: conntrack, packet filter rules, network namespaces, softirqs. Each in namespaces of its own."""
+"""Network scenarios: conntrack, packet filter rules, network namespaces, softirqs. Each runs in its own namespaces."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ _HOLD_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A network namespace, by the process that holds it."""
+    """A network namespace, identified by the process that holds it."""
 
     pid: int
 
@@ -22,7 +22,7 @@ class Namespace:
         return f"/proc/{self.pid}/ns/net"
 
     def run(self, *args: str, input: str | None = None) -> None:
-        """Run a command in it; `input` is what the command reads."""
+        """Run a command in the namespace; `input` is its standard input."""
         done = subprocess.run(
             ["nsenter", f"--net={self.path}", *args], check=False, capture_output=True, text=True, input=input
         )
@@ -34,19 +34,19 @@ class Namespace:
         self.run("sh", "-c", f"echo {value} > /proc/sys/{setting.replace('.', '/')}")
 
     def receive_on(self, device: str, core: int) -> None:
-        """Have the packets that come in by a device handled by one core."""
-        # sysfs shows the devices of the namespace that it was mounted in, so it is mounted again, for this command.
+        """Let one core handle the packets that arrive on a device."""
+        # sysfs shows the devices of the namespace in which it was mounted, so mount it again for this command.
         file = f"/sys/class/net/{device}/queues/rx-0/rps_cpus"
         self.run("unshare", "--mount", "sh", "-c", f"mount -t sysfs sysfs /sys && echo {core_mask(core)} > {file}")
 
 
 def core_mask(core: int) -> str:
-    """A mask of one core the way the kernel wants it: groups of eight digits."""
+    """The mask of one core in the kernel's format: groups of eight hex digits."""
     return ",".join([f"{1 << core % 32:08x}", *["0" * 8] * (core // 32)])
 
 
 def new_namespace(stage: Stage) -> Namespace:
-    """Make a network namespace, with its loopback device up."""
+    """Create a network namespace with its loopback device up."""
     for tool in ("ip", "nsenter", "unshare"):
         if shutil.which(tool) is None:
             raise LabError(f"{tool} is not on this machine: install iproute2 and util-linux")
@@ -65,14 +65,14 @@ def new_namespace(stage: Stage) -> Namespace:
 
 
 def restore_command() -> str:
-    """The command that replaces rules as a whole."""
+    """The command that replaces all rules."""
     command = shutil.which("iptables-restore")
     if command is None:
         raise LabError("iptables-restore is not on this machine: install iptables")
     return command
 
 
-# Some 100 KiB of kernel memory each.
+# Each takes some 100 KiB of kernel memory.
 MOST_WAITING = 1_500
 
 
@@ -90,7 +90,7 @@ LOST = "10.213.99.1"
 @Scenario("a routing loop between two network namespaces keeps one core in network softirqs", on_core=True)
 def softirq_storm(stage: Stage) -> None:
     one, other = new_namespace(stage), new_namespace(stage)
-    # A pair of veth devices between them, each of which sends what is lost back to the other.
+    # A pair of veth devices between them; each side sends undeliverable packets back to the other.
     one.run("ip", "link", "add", "left", "type", "veth", "peer", "name", "right")
     one.run("ip", "link", "set", "right", "netns", str(other.pid))
     ends = ((one, "left", 1, 2), (other, "right", 2, 1))
@@ -102,7 +102,7 @@ def softirq_storm(stage: Stage) -> None:
         for where in ("all", device):
             namespace.set(f"net.ipv4.conf.{where}.rp_filter", 0)
             namespace.set(f"net.ipv4.conf.{where}.send_redirects", 0)
-            # The first hop back is to where the packet came from, with that namespace's own address as its source.
+            # The first hop back goes to where the packet came from, with an address of that namespace as its source.
             namespace.set(f"net.ipv4.conf.{where}.accept_local", 1)
         namespace.run("ip", "route", "add", f"{LOST}/32", "via", f"{SUBNET}.{peer}", "dev", device)
     core = stage.core
@@ -111,7 +111,7 @@ def softirq_storm(stage: Stage) -> None:
         one.receive_on("left", core)
         other.receive_on("right", core)
         core = stage.rng.choice(elsewhere)
-    # 32 packets each half millisecond are four million hops a second: more than a core can do.
+    # 32 packets per half millisecond are four million hops per second: more than a core can handle.
     stage.run("network.send_packets", one.path, LOST, 1, 64, 32, 500, core=core)
 
 
@@ -146,8 +146,7 @@ def conntrack_pressure(stage: Stage) -> None:
         list_all(stage, namespace)
     else:
         namespace.run(restore_command(), input=FILTER + FEW_PORTS)
-        # One destination, from another port of its own each time: connections that differ only in their translated
-        # port.
+        # One destination, each time from another source port: connections that differ only in their translated port.
         stage.run("network.send_packets", namespace.path, "127.8.0.1", 1, 1, 1, 0, core=stage.core)
 
 
@@ -162,7 +161,7 @@ RULES = 8_000
 
 
 def long_list(count: int) -> str:
-    """A table whose chain for outgoing packets has so many rules, none of which ever matches."""
+    """A table whose output chain has this many rules, none of which ever matches."""
     rules = [f"-A OUTPUT -d 10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}/32 -p tcp -j ACCEPT" for i in range(count)]
     head = ["*filter", ":INPUT DROP [0:0]", ":FORWARD ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]"]
     return "\n".join([*head, *rules, "COMMIT", ""])
