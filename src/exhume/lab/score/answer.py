@@ -1,4 +1,4 @@
-"""The diagnosis of one recording, in a process of its own that gets nothing but the recording's directory.
+"""Diagnose one recording in a process of its own that gets nothing but the recording's directory.
 
     python -m exhume.lab.score.answer DIRECTORY
 
@@ -18,7 +18,7 @@ from exhume.store.read.recording import Recording
 
 
 def answer(directory: Path) -> dict[str, Any]:
-    """The findings of the whole recording, best first."""
+    """Return the findings of the whole recording, best first."""
     began = time.perf_counter()
     recording = Recording.open(directory)
     span = recording.span()

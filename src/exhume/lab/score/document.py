@@ -1,4 +1,4 @@
-"""The score as text, tables and JSON, and the confidence calibration that fits it."""
+"""Render the score as text, tables and JSON, and fit the calibration of the confidence to it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 from exhume.lab.score.plan import AFTER_S, CALM_S, LENGTH_S, NOTHING, Noise, Outcome, machine_facts
 from exhume.lab.score.tally import MUST, Step, Tally, Target
 
-# How far the line is expected to lie from "as reported", before anything is judged: standard deviations.
+# Prior for the distance of the line from "as reported", before anything was judged: standard deviations.
 _PRIOR_SHIFT, _PRIOR_STRETCH = 0.7, 0.35
 _FEWEST = 20
 _EDGE = 0.01
@@ -19,7 +19,7 @@ _EDGE = 0.01
 @dataclass(frozen=True, slots=True)
 class Line:
     """log-odds of being right = shift + stretch x log-odds reported. `before` and `after` are the mean squared errors
-    (Brier scores) of the confidence as reported, and by the line."""
+    (Brier scores) of the confidence as reported, and as corrected by the line."""
 
     shift: float
     stretch: float
@@ -29,7 +29,7 @@ class Line:
 
 
 def fit(judged: Sequence[tuple[float, bool]]) -> Line | None:
-    """The line for findings (reported confidence, right); None where there are too few."""
+    """Fit the line to findings (reported confidence, right); None if there are too few."""
     if len(judged) < _FEWEST:
         return None
     reported = np.clip(np.array([confidence for confidence, _ in judged]), _EDGE, 1 - _EDGE)
@@ -45,7 +45,7 @@ def fit(judged: Sequence[tuple[float, bool]]) -> Line | None:
 
 
 SCORE_VERSION = 4
-# With more other work than this during the runs, they say more about that work.
+# With more other work than this during the runs, the results say more about that work.
 QUIET_MACHINE = 0.1
 METHOD = (
     f"The core, the seconds of calm before ({CALM_S[0]:.0f} to {CALM_S[1]:.0f}), the length of the trouble "
@@ -62,12 +62,12 @@ METHOD = (
 
 
 def as_text(tally: Tally) -> str:
-    """All tables."""
+    """Render all tables as text."""
     return "\n\n".join(part for _, part in _parts(tally))
 
 
 def as_document(tally: Tally, planned: int, seed: int) -> str:
-    """The page for bench/DIAGNOSIS.md."""
+    """Render the page for bench/DIAGNOSIS.md."""
     done = len(tally.outcomes)
     parts = [
         "# The diagnosis, judged by the lab",
@@ -129,7 +129,7 @@ def as_json(tally: Tally, planned: int, seed: int) -> dict[str, Any]:
 
 
 def in_a_line(outcome: Outcome) -> str:
-    """One run in a line, for progress and for the list of wrong ones."""
+    """Describe one run in a line, for progress output and for the list of wrong runs."""
     plan = outcome.plan
     mark = "right" if outcome.right else "WRONG"
     where = f"core {plan.core}, {plan.seconds:.0f} s after {plan.calm_s:.0f} s, next to {plan.background}"

@@ -1,4 +1,4 @@
-"""The judge of the diagnosis: plays, records, diagnoses blindly and judges each run. A failed run is counted too."""
+"""The judge of the diagnosis: plays, records, diagnoses blindly and judges each run. A failed run counts too."""
 
 import json
 import os
@@ -28,11 +28,12 @@ LARGE_CORES, LARGE_S = 96, 600.0
 
 
 class Failed(Exception):
-    """A step of a run that came to nothing, in a sentence."""
+    """A step of a run failed, for a reason given in a sentence."""
 
 
 def judge(plans: list[Plan], work: Path | None = None, keep: Path | None = None) -> Iterator[Outcome]:
-    """The outcome of each plan, as it comes. Recordings go to `keep` where it is given, with the truth next to them."""
+    """Yield the outcome of each plan as it becomes known. Recordings are kept in `keep` if given, with the truth next
+    to them."""
     if os.geteuid() != 0:
         raise LabError("the scenarios are made for real, which needs root; run it with sudo")
     work = (work or DEFAULT_WORK).absolute()
@@ -46,7 +47,7 @@ def judge(plans: list[Plan], work: Path | None = None, keep: Path | None = None)
     try:
         for plan in plans:
             directory = own.directory / f"{plan.number:03d}-{plan.name}{plan.suffix}"
-            # Meanwhile the kernel lets go of what the last run made.
+            # During this time the kernel releases what the last run created.
             busy = others_busy(_REST_S)
             outcome, truth = _judged(plan, busy, directory, work)
             if keep is not None and directory.is_dir():
@@ -62,7 +63,7 @@ def judge(plans: list[Plan], work: Path | None = None, keep: Path | None = None)
 
 
 def judge_again(kept: Path) -> Iterator[Outcome]:
-    """The outcomes of recordings that were kept, by the diagnosis as it is now. Needs no root."""
+    """Judge kept recordings again, with the current diagnosis. Needs no root."""
     for path in kept_runs(kept):
         truth = json.loads(path.read_text())
         outcome = _judged(Plan.of(truth), truth["others_busy"], path.parent)[0]
@@ -70,7 +71,7 @@ def judge_again(kept: Path) -> Iterator[Outcome]:
 
 
 def large_node_seconds(work: Path | None = None, *, rounds: int = 3) -> list[float]:
-    """How long the diagnosis of ten minutes of a large node takes, each time in a process of its own."""
+    """How long the diagnosis of ten minutes of a large node takes, each time in a new process."""
     directory = (work or DEFAULT_WORK).absolute() / f"large-{os.getpid()}"
     try:
         write_synthetic(directory, cores=LARGE_CORES, hours=LARGE_S / 3600, seed=1)
@@ -82,12 +83,13 @@ def large_node_seconds(work: Path | None = None, *, rounds: int = 3) -> list[flo
 
 
 def kept_runs(kept: Path) -> list[Path]:
-    """The truths about the recordings below a directory, in the order of their names."""
+    """The truth files of the recordings below a directory, sorted by name."""
     return sorted(kept.rglob(TRUTH))
 
 
 def _judged(plan: Plan, busy: float, directory: Path, work: Path | None = None) -> tuple[Outcome, dict[str, Any]]:
-    """The outcome of a recording, and what is true about it. Where a work directory is given, it is played first."""
+    """The outcome of a recording, and the truth about it. If a work directory is given, the scenario is played
+    first."""
     scenario = scenario_named(plan.scenario)
     also = scenario_named(plan.also).cause if plan.also else ""
     outcome = Outcome(
@@ -101,7 +103,7 @@ def _judged(plan: Plan, busy: float, directory: Path, work: Path | None = None) 
         answer = _output_of("answer", _ANSWERING_S, str(directory))
     except Failed as failure:
         if work is not None:
-            # Our own directory is locked, and stays.
+            # The own directory is locked, and stays.
             clean(work)
         return replace(outcome, failed=str(failure)), truth
     findings = tuple(map(ReportedFinding.of, answer["findings"]))
@@ -110,13 +112,13 @@ def _judged(plan: Plan, busy: float, directory: Path, work: Path | None = None) 
 
 
 def _known(truth: Mapping[str, Any]) -> dict[str, Any]:
-    """Whose the run's trouble was, as far as that is known of it."""
+    """The owners of the run's trouble, as far as they are known."""
     kept = {name: truth.get(name) for name in ("names", "owners", "also_owners")}
     return {name: tuple(each) for name, each in kept.items() if each is not None}
 
 
 def _output_of(step: str, longest_s: float, *args: str) -> dict[str, Any]:
-    """What a step prints as JSON. Raises Failed with its last message where it fails or takes too long."""
+    """The JSON output of a step. Raises Failed with its last message if it fails or takes too long."""
     process = subprocess.Popen(
         isolated_python(f"exhume.lab.score.{step}", *args),
         env=isolated_environment(),
@@ -132,7 +134,7 @@ def _output_of(step: str, longest_s: float, *args: str) -> dict[str, Any]:
         raise Failed(f"{step}: not done in {longest_s:.0f} s") from None
     finally:
         if process.poll() is None:
-            # In order first, so that it clears away what it made; then by force.
+            # First ask it to terminate, so that it cleans up; then kill it.
             process.terminate()
             try:
                 process.communicate(timeout=_STOPPING_S)

@@ -1,4 +1,4 @@
-"""The parameters of a run drawn at random, the machine it ran on, and its outcome."""
+"""The randomly drawn parameters of a run, the machine that it ran on, and its outcome."""
 
 import importlib.metadata
 import os
@@ -20,7 +20,7 @@ from exhume.procfs.stat import parse_machine_times
 
 
 def machine_facts() -> dict[str, str]:
-    """Facts about this machine, to print next to figures that were measured here."""
+    """Facts about this machine, to print next to measurements made on it."""
     model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = parse_meminfo(Path("/proc/meminfo").read_bytes())["MemTotal"]
     packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("exhume", "pyarrow", "numpy"))
@@ -33,7 +33,7 @@ def machine_facts() -> dict[str, str]:
 
 
 def others_busy(seconds: float = 3.0) -> float:
-    """The share of the machine that is busy while nothing is measured."""
+    """The busy share of the machine while nothing is measured."""
     before = parse_machine_times(Path("/proc/stat").read_bytes())
     time.sleep(seconds)
     after = parse_machine_times(Path("/proc/stat").read_bytes())
@@ -48,7 +48,7 @@ LENGTH_S = (6.0, 12.0)
 AFTER_S = (2.0, 3.0)
 
 
-# Scenarios that have nothing to do with each other, to be played at the same time on different cores.
+# Pairs of unrelated scenarios, to be played at the same time on different cores.
 PAIRS = (
     ("cfs-throttling", "zombie-memcgs"),
     ("cfs-throttling", "mount-storm"),
@@ -68,7 +68,7 @@ PAIRS = (
 
 
 class Noise(StrEnum):
-    """How busy the machine is with other work, before the trouble and during it."""
+    """How busy the machine is with other work, before and during the trouble."""
 
     IDLE = "idle"
     HALF = "half"
@@ -77,8 +77,8 @@ class Noise(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run: so many seconds of calm, the scenario, and some seconds after it, next to background work. `also` is a
-    second scenario that plays meanwhile, on `also_core`; both are empty where there is none."""
+    """One run: some seconds of calm, the scenario, and some seconds after it, next to background work. `also` is a
+    second scenario that plays at the same time, on `also_core`; both are empty if there is none."""
 
     number: int
     scenario: str
@@ -94,18 +94,18 @@ class Plan:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> "Plan":
-        """The plan in a run's JSON; runs that were kept before a field was there have its default."""
+        """Parse the plan in a run's JSON; for runs kept before a field existed, it has its default."""
         known = {field.name: content[field.name] for field in fields(cls) if field.name in content}
         return cls(**(known | {"noise": Noise(known.get("noise", Noise.IDLE))}))
 
     @property
     def name(self) -> str:
-        """The scenario, or both of them."""
+        """The name of the scenario, or of both."""
         return f"{self.scenario}+{self.also}" if self.also else self.scenario
 
     @property
     def suffix(self) -> str:
-        """What the directory of a kept run has after its name."""
+        """The suffix of the directory of a kept run."""
         return "" if self.noise is Noise.IDLE else f"-{self.noise}"
 
 
@@ -119,9 +119,9 @@ def draw(
     sample: int | None = None,
     healthy: Collection[str] = (QUIET,),
 ) -> list[Plan]:
-    """So many runs of each scenario and pair at each level of noise, in a random order: what a run leaves behind meets
-    different ones after it. With `sample`, so many at each level of those that have a cause, of pairs and of healthy
-    ones, each drawn at random; none is played twice before all were."""
+    """Draw this many runs of each scenario and pair at each level of noise, in random order, as a run may be affected
+    by what the one before left behind. With `sample`, draw this many runs at each level from scenarios with a cause,
+    from pairs and from healthy ones, at random; none is played twice before all were played once."""
     rng = random.Random(seed)
     counts = [((name, ""), count) for name, count in runs.items()] + list(pairs.items())
     if sample is None:
@@ -154,7 +154,7 @@ def draw(
 
 
 def _some(known: list[tuple[str, str]], count: int, rng: random.Random) -> list[tuple[str, str]]:
-    """So many of these, at random: all of them once before any comes again."""
+    """This many of these, at random: each is drawn once before any is drawn again."""
     found: list[tuple[str, str]] = []
     while known and len(found) < count:
         found += rng.sample(known, min(len(known), count - len(found)))
@@ -168,8 +168,8 @@ FAILED = "failed"
 
 @dataclass(frozen=True, slots=True)
 class ReportedFinding:
-    """One finding, as far as it is judged. `named` are the names of those that its chain calls the culprits, `cgroup`
-    is the culprit's."""
+    """One finding, as far as it is judged. `named` are the names of the culprits in its chain, `cgroup` is the
+    culprit's."""
 
     cause: str
     severity: Severity
@@ -186,11 +186,11 @@ class ReportedFinding:
         return cls(**(found | {"severity": Severity(found["severity"]), "named": tuple(found.get("named", ()))}))
 
     def is_about(self, names: Collection[str]) -> bool:
-        """Whether its culprit is one of these; of several that are alike, whether the first is."""
+        """Whether its culprit is one of these; if there are several alike, whether the first is."""
         return self.comm in names if self.comm is not None else bool(self.named) and self.named[0] in names
 
     def blames(self, owners: Collection[str]) -> bool:
-        """Whether it calls one of these the culprit: a process, or a cgroup by its name anywhere in a path."""
+        """Whether it blames one of these: a process, or a cgroup by its name anywhere in a path."""
         places = {part for name in (*self.named, self.cgroup or "") for part in name.split("/")}
         return self.comm in owners or not places.isdisjoint(owners)
 
@@ -200,12 +200,12 @@ class Outcome:
     """The outcome of a run.
 
     `cause` is what was to be found (empty: nothing), `also_cause` the cause of the second scenario of a pair; `seconds`
-    how long the answer took; `failed` why there is no answer; `others_busy` the share of the machine that other work
-    took before the run. `core_right` is None where the scenario isn't bound to a core, or its cause wasn't found.
-    `heavy`: healthy work that fills the machine, which a warning does no wrong. `names` are those of the run's own
-    processes, `owners` and `also_owners` those that are to blame for the scenario and for the second one (None where
-    that was not kept: then they are not judged). `lost_s` and `explained_s`: the lost time, and that of it which
-    findings account for.
+    is how long the answer took; `failed` is why there is no answer; `others_busy` is the share of the machine that
+    other work took before the run. `core_right` is None if the scenario isn't bound to a core, or if its cause wasn't
+    found. `heavy`: healthy work that fills the machine, for which a warning is acceptable. `names` are those of the
+    run's own processes; `owners` and `also_owners` are to blame for the scenario and for the second one (None if not
+    recorded: then they are not judged). `lost_s` and `explained_s`: the lost time, and the part of it that findings
+    account for.
     """
 
     plan: Plan
@@ -226,12 +226,12 @@ class Outcome:
 
     @property
     def grave(self) -> tuple[ReportedFinding, ...]:
-        """Those that are more than worth knowing."""
+        """The findings above info."""
         return tuple(finding for finding in self.findings if finding.severity is not Severity.INFO)
 
     @property
     def best(self) -> ReportedFinding | None:
-        """The top finding. On a healthy machine only those above info count, which would raise an alert."""
+        """The top finding. On a healthy machine only findings above info count, as they would raise an alert."""
         findings = self.findings if self.cause else self.grave
         return findings[0] if findings and not self.failed else None
 
@@ -241,10 +241,10 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """Whether the first finding is the scenario's cause; of a pair, whether both causes are among those above info,
-        each with its owner. On an oversubscribed machine, finding the cause with its owner, or naming what
-        oversubscribes it, is right. On a healthy machine, whether nothing is above info; of heavy work, whether nothing
-        is critical."""
+        """Whether the first finding is the scenario's cause; for a pair, whether both causes are among the findings
+        above info, each with its owner. On an oversubscribed machine, it is right to find the cause with its owner, or
+        to name what oversubscribes the machine. On a healthy machine, whether nothing is above info; for heavy work,
+        whether nothing is critical."""
         if self.failed:
             return False
         if self.also_cause:
@@ -257,12 +257,12 @@ class Outcome:
 
     @property
     def both_found(self) -> bool:
-        """Whether both causes of a pair are among the findings above info, each with its owner: what is only worth
-        knowing is not read."""
+        """Whether both causes of a pair are among the findings above info, each with its owner: info findings are not
+        read."""
         return self._finds(self.cause, self.owners) and self._finds(self.also_cause, self.also_owners)
 
     def _finds(self, cause: str, owners: Collection[str] | None) -> bool:
-        """Whether a finding above info has this cause, and blames one of its owners."""
+        """Whether a finding above info has this cause and blames one of its owners."""
         return any(each.cause == cause and (owners is None or each.blames(owners)) for each in self.grave)
 
     @property
@@ -280,8 +280,8 @@ class Outcome:
 
     @property
     def false_critical(self) -> bool:
-        """Whether a healthy machine was called starved, in a finding or as a whole. One that has three times the work
-        it has cores for may be, by that."""
+        """Whether a healthy machine was called starved, in a finding or in the verdict. A machine with three times as
+        much work as cores may be called starved because of that."""
         criticals = [finding.cause for finding in self.findings if finding.severity is Severity.CRITICAL]
         if self.plan.noise is Noise.OVERSUBSCRIBED:
             return not self.cause and any(cause != OVERCOMMIT for cause in criticals)

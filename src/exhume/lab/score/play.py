@@ -1,12 +1,12 @@
-"""One run, in a process of its own: a recorder, calm, the scenario, and a little more.
+"""Play one run in a process of its own: start a recorder, stay calm, play the scenario, and wait a little more.
 
     python -m exhume.lab.score.play PLAN DIRECTORY WORK
 
     python -m exhume.lab.score.play PLAN WORK
 
-The plan is JSON; the recording goes to DIRECTORY. Without one, it is the second scenario of a pair, and goes on step by
-step with the process that started it. Prints as JSON when the trouble began and ended; what keeps it from
-being played is one sentence on stderr and exit code 2.
+The plan is JSON; the recording goes to DIRECTORY. Without DIRECTORY, it plays the second scenario of a pair, step by
+step with the process that started it. Prints as JSON when the trouble began and ended; if it can't be played, prints
+one sentence to stderr and exits with code 2.
 """
 
 import contextlib
@@ -32,14 +32,14 @@ from exhume.model.isolation import isolated_environment, isolated_python
 from exhume.store.read.recording import Recording
 
 _PR_SET_PDEATHSIG = 1
-# The background outlives the recording, whatever the preparing takes.
+# The background must outlive the recording, however long the preparation takes.
 _MORE_S = 300.0
 _CLEARING_S = 60.0
 
 
 def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
-    """Returns the wall times (ns) between which the scenario played, the names that were drawn for all of it, and what
-    may be blamed for the trouble and for that of the second scenario."""
+    """Return the wall times (ns) between which the scenario played, the names drawn for all of it, and what may be
+    blamed for its trouble and for that of the second scenario."""
     scenario = scenario_named(plan.scenario)
     refuse_unfit(scenario)
     around = stage("background", seconds=plan.seconds, seed=plan.seed + 1, work=work)
@@ -62,7 +62,7 @@ def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
             began = time.time_ns()
             scenario.play(playing)
             ended = time.time_ns()
-            # What the scenario left is undone when the recording is over: undoing isn't part of the story.
+            # Undo what the scenario left after the recording: undoing isn't part of the run.
             playing.stop()
             also_owners = json.loads(second.step() or "[]")
             playing.wait(plan.after_s)
@@ -72,13 +72,13 @@ def play(plan: Plan, directory: Path, work: Path) -> dict[str, Any]:
     return {"began": began, "ended": ended, "names": names, "cgroups": cgroups, **blamed}
 
 
-# Threads that want to run, for each core: at half noise each gives the other half of its core away.
+# Runnable threads per core; at half noise there is one, which leaves half of its core to other work.
 _OVERSUBSCRIBED = 3
 _HALF = "0.50"
 
 
 def start_noise(stage: Stage, noise: Noise, seconds: float) -> None:
-    """Work that keeps the machine as busy as a level of noise says: it computes or compresses, free to move."""
+    """Start work that keeps the machine as busy as a level of noise says: it computes or compresses, on any core."""
     if noise is Noise.IDLE:
         return
     for number in range(len(stage.cores) * (1 if noise is Noise.HALF else _OVERSUBSCRIBED)):
@@ -92,13 +92,14 @@ def start_noise(stage: Stage, noise: Noise, seconds: float) -> None:
 
 
 class _Second:
-    """The second scenario of a pair, in a process of its own that goes on step by step; nothing where there is none."""
+    """The second scenario of a pair, in a process of its own that proceeds step by step; does nothing if there is
+    none."""
 
     def __init__(self, process: subprocess.Popen[str] | None) -> None:
         self._process = process
 
     def begin(self) -> None:
-        """Let it take its next step, without waiting for that."""
+        """Start its next step without waiting for it."""
         if self._process is not None:
             assert self._process.stdin is not None
             try:
@@ -108,7 +109,7 @@ class _Second:
                 raise LabError(f"the second scenario failed: {_last_line(self._process)}") from None
 
     def step(self) -> str:
-        """Wait for the end of the step that it is at; returns the line that it ends with."""
+        """Wait for the end of the current step; return the line that it ends with."""
         if self._process is None:
             return ""
         assert self._process.stdout is not None
@@ -140,10 +141,10 @@ def _second(plan: Plan, work: Path) -> Iterator[_Second]:
 
 
 def play_second(plan: Plan, work: Path) -> None:
-    """Play a scenario next to another one: preparing, preparing while it is recorded, playing. Each step ends with a
-    line on standard output, the last one with what may be blamed, and the next begins with one on standard input; at
-    its end the stage is cleared. The core of the other one, the plan's `also_core`, is left to that: behind a thread
-    that keeps it for itself, a program of this one would stand still."""
+    """Play a scenario in parallel with another one: prepare, prepare while it is recorded, play. Each step ends with a
+    line on standard output (the last one with what may be blamed), and the next begins with a line on standard input;
+    at its end the stage is cleared. It doesn't use the core of the other scenario, the plan's `also_core`: behind a
+    thread that keeps the core for itself, its programs would stand still."""
     scenario = scenario_named(plan.scenario)
     refuse_unfit(scenario)
     apart = os.sched_getaffinity(0) - {plan.also_core}
@@ -169,7 +170,7 @@ def _say(line: str) -> None:
 
 @contextlib.contextmanager
 def recorder(directory: Path) -> Iterator[None]:
-    """`exhume record` with its default settings."""
+    """Run `exhume record` with its default settings."""
     environment = {name: value for name, value in isolated_environment().items() if not name.startswith("EXHUME_")}
     process = subprocess.Popen(
         isolated_python("exhume.cli.main", "record", "--dir", directory),
@@ -220,7 +221,7 @@ def _interrupt(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    # The judge may be gone, or may end this process at its deadline: what was made is removed all the same.
+    # The judge may be gone, or may end this process at its deadline: clean up in any case.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     signal.signal(signal.SIGTERM, _interrupt)
     played: dict[str, Any] | None = None

@@ -1,4 +1,5 @@
-"""The tally of outcomes: what was taken for what, per scenario and cause, and whether the confidence is right."""
+"""The tally of outcomes: which causes were taken for which, per scenario and cause, and whether the confidence is
+right."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,17 +7,17 @@ from statistics import fmean, median
 
 from exhume.lab.score.plan import FAILED, NOTHING, OVERCOMMIT, QUIET, Noise, Outcome
 
-# Of the runs of each scenario, and of all of them, so many have to be right.
+# Share of the runs of each scenario, and of all runs, that must be right.
 MUST = 0.9
-# Fewer runs say nothing about one scenario: only all of them together are judged.
+# With fewer runs, a scenario is not judged by itself: only all runs together are.
 LEAST_RUNS = 3
-# Steps of reported confidence: from (including) to (excluding).
+# Ranges of reported confidence: from (inclusive) to (exclusive).
 STEPS = ((0.3, 0.5), (0.5, 0.6), (0.6, 0.7), (0.7, 0.8), (0.8, 0.9), (0.9, 1.01))
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioScore:
-    """The runs of one scenario. `cores`: whether the core was right, where it was found, and is bound to a core."""
+    """The runs of one scenario. `cores`: whether the core was right, for found causes that are bound to a core."""
 
     scenario: str
     runs: int
@@ -36,8 +37,8 @@ class ScenarioScore:
 
 @dataclass(frozen=True, slots=True)
 class CauseScore:
-    """The score of one cause: `reported` of all top findings name it, `right` of them rightly, and it was to be found
-    `there` times. A share of nothing is None."""
+    """The score of one cause: `reported` top findings name it, `right` of them are correct, and it was to be found
+    `there` times. A share is None if there is nothing to divide by."""
 
     cause: str
     there: int
@@ -55,14 +56,14 @@ class CauseScore:
 
 # Seconds for the diagnosis of ten minutes of a large node.
 LARGE_NODE_MUST_S, LARGE_NODE_AIM_S = 3.0, 1.5
-# Of a hundred runs of heavy healthy work.
+# Per run of heavy healthy work: one in a hundred.
 MOST_CRITICALS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One of the figures that the diagnosis is judged by: what it must reach, what it should, and of how many `runs` it
-    was measured. `value` is None where there were none; `at_most`: less is better."""
+    """One of the numbers that the diagnosis is judged by: what it must reach, what it should reach, and the number of
+    `runs` it was measured in. `value` is None if there were none; `at_most`: less is better."""
 
     measure: str
     must: float
@@ -79,7 +80,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Findings reported with a confidence in this step, and how many of them were right."""
+    """Findings reported with a confidence in this range, and how many of them were right."""
 
     since: float
     until: float
@@ -91,7 +92,7 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class NoiseScore:
     """The runs at one level of noise: those of a single cause, pairs, and healthy ones, and how many of each are right.
-    `explained` is the part of the lost time that findings account for, of runs with a cause; None without any."""
+    `explained` is the fraction of the lost time that findings account for, in runs with a cause; None without any."""
 
     noise: Noise
     single: tuple[int, int]
@@ -102,13 +103,13 @@ class NoiseScore:
 
 
 def causes_of(outcome: Outcome) -> set[str]:
-    """What there was to be found in a run."""
+    """The causes to find in a run."""
     causes = {outcome.cause, outcome.also_cause} - {""}
     return causes | {OVERCOMMIT} if outcome.plan.noise is Noise.OVERSUBSCRIBED else causes
 
 
 def reported_by(outcome: Outcome) -> set[str]:
-    """The cause of the top finding; of a pair also that of the second one, and of any other that was to be found."""
+    """The cause of the top finding; for a pair also that of the second finding, and any other that was to be found."""
     if outcome.also_cause:
         own = {outcome.cause, outcome.also_cause} & {finding.cause for finding in outcome.grave}
         return own | {finding.cause for finding in outcome.grave[:2]}
@@ -125,8 +126,9 @@ def _share_target(measure: str, must: float, aim: float, counts: tuple[int, int]
 
 
 class Tally:
-    """The outcomes so far. `answer_s` is the median and the longest time to an answer; `columns` are all that was ever
-    the top finding, the causes first. `large_node_s` are the times that ten minutes of a large node took."""
+    """The outcomes so far. `answer_s` is the median and the longest time to an answer; `columns` are all results that
+    were ever on top: the causes first, then no finding and failed runs. `large_node_s` are the times that ten minutes
+    of a large node took."""
 
     def __init__(self, outcomes: Sequence[Outcome], large_node_s: Sequence[float] = ()) -> None:
         self.outcomes = list(outcomes)
@@ -180,7 +182,7 @@ class Tally:
 
     @property
     def targets(self) -> list[Target]:
-        """The figures that the diagnosis is judged by."""
+        """The numbers that the diagnosis is judged by."""
         singles = {each.noise: each.single for each in self.noises}
         pairs = next((each.pairs for each in self.noises if each.noise is Noise.IDLE), (0, 0))
         heavy = [each for each in self.outcomes if each.heavy]
@@ -214,16 +216,16 @@ class Tally:
         ]
 
     def matrix(self) -> dict[str, dict[str, int]]:
-        """Runs by scenario and by top finding."""
+        """Number of runs by scenario and by top finding."""
         rows = {score.scenario: dict.fromkeys(self.columns, 0) for score in self.scenarios}
         for each in self.outcomes:
             rows[each.plan.name][each.top] += 1
         return rows
 
     def judged(self, every: bool = False) -> list[tuple[float, bool]]:
-        """Top findings (with `every`, all above info): the confidence, and whether it was right. On a healthy machine
-        every finding above info is wrong; in a scenario, any but the scenario's own is counted as wrong too. Where the
-        machine is oversubscribed, overcommit is right."""
+        """Top findings (with `every`, all above info) as confidence and whether it was right. On a healthy machine
+        every finding above info is wrong; in a scenario, every cause but the scenario's own is wrong too. On an
+        oversubscribed machine, overcommit is right."""
         return [
             (finding.confidence, finding.cause in causes_of(each))
             for each in self.outcomes
@@ -231,7 +233,7 @@ class Tally:
         ]
 
     def calibration(self, every: bool = False) -> list[Step]:
-        """The judged findings by their reported confidence."""
+        """The judged findings by reported confidence."""
         steps = []
         for since, until in STEPS:
             inside = [(confidence, right) for confidence, right in self.judged(every) if since <= confidence < until]
@@ -240,7 +242,7 @@ class Tally:
         return steps
 
     def missed(self) -> list[str]:
-        """What the diagnosis had to reach and didn't, a sentence each."""
+        """The targets that the diagnosis missed, a sentence each."""
         counts = [(score.scenario, score.right, score.runs) for score in self.scenarios if score.missed]
         if self.outcomes and self.share < MUST:
             counts.append(("all together", self.right, len(self.outcomes)))
