@@ -1,6 +1,6 @@
-"""Synthetic recordings at the scale of a large node, in the real format, with an incident planted in them.
+"""Write synthetic recordings at the scale of a large node, in the real format, with a planted incident.
 
-They are written with the store's own code, minute by minute, in as many processes as it pays.
+They are written with the store's own code, minute by minute, in as many processes as is worthwhile.
 """
 
 import multiprocessing
@@ -26,7 +26,7 @@ from exhume.store.write.lock import DirectoryLock, cannot_write
 from exhume.store.write.seal import seal
 from exhume.store.write.writer import LiveTable, to_batch
 
-# What a core takes on disk in an hour, measured with room to spare: to refuse before a disk is full, not after.
+# Disk space of a core per hour, measured, plus a margin: refuse before a disk is full, not after.
 BYTES_PER_CORE_HOUR = 2_500_000
 SPARE_BYTES = 256 << 20
 # Below this many minutes, starting processes costs more than it saves.
@@ -55,9 +55,9 @@ class SyntheticSummary:
 def write_synthetic(
     directory: Path, *, cores: int, hours: float, seed: int, progress: Progress | None = None
 ) -> SyntheticSummary:
-    """Write the recording of a node with so many cores. The same numbers and seed write the same rows anywhere.
+    """Write the recording of a node with this many cores. The same numbers and seed write the same rows on any machine.
 
-    Raises RecordingError where the directory holds something already or the disk has too little room."""
+    Raises RecordingError if the directory is not empty or the disk has too little room."""
     seconds = round(hours * 3600)
     if not 1 <= cores <= 4096 or seconds < 1 or seed < 0:
         raise UsageError("a synthetic recording needs 1 to 4096 cores, more than 0 hours, and a seed from 0 on")
@@ -129,7 +129,7 @@ def _written_minutes(directory: Path, world: World) -> Iterator[tuple[int, int]]
 
 
 def _prepare_process() -> None:
-    # The process that asked for the recording answers Ctrl-C, and stops the others.
+    # The main process handles Ctrl-C, and stops the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
 
@@ -142,8 +142,8 @@ def _write_alike(directory: Path, cores: int, seconds: int, seed: int, minute: i
 
 
 def _write_minute(directory: Path, world: World, minute: int) -> tuple[int, int]:
-    """One live segment, written as a recorder writes it (a message a second for samples), then sealed. Returns its
-    samples and its bytes."""
+    """Write one live segment as a recorder does (one message per second for samples), then seal it. Return its number
+    of samples and its bytes."""
     start = world.timeline.start_of(minute)
     name = SegmentName(world.timeline.wall(start) // MILLIS, boot_part(world.facts.boot_id), start // MILLIS)
     live = directory / LIVE_DIRECTORY / str(name)

@@ -19,12 +19,12 @@ from exhume.model.inventory import (
 from exhume.model.inventory.codec import missing_text, section_text
 from exhume.model.tables import Columns
 
-# As the recorder does, all of it once an hour.
+# Like the recorder, write everything once per hour.
 EVERY_MINUTES = 60
 
 
 def inventory_rows(world: World, minute: int) -> Columns | None:
-    """The rows of a minute; None where it has none."""
+    """The rows of a minute; None if it has none."""
     if minute % EVERY_MINUTES:
         return None
     time = world.timeline.start_of(minute)
@@ -62,7 +62,7 @@ def inventory_rows(world: World, minute: int) -> Columns | None:
 
 
 def _units(now: int, minute: int) -> tuple[Service, ...]:
-    """The agent is started once a minute, and ends at once."""
+    """The agent is started once per minute, and exits at once."""
     ends = tuple(Exit(now - ago * MINUTE_S * 10**9, code=5) for ago in range(1, 5))
     restarts = 10_000 + minute
     return (

@@ -1,15 +1,15 @@
-"""Call paths of the synthetic node's kernel, Linux 5.4 on x86-64.
+"""Call paths in the kernel of the synthetic node, Linux 5.4 on x86-64.
 
 A path goes from the outermost function to the innermost; `a|b` is one of several, `module:function` is in a module.
 """
 
 
 def paths(text: str) -> tuple[str, ...]:
-    """Call paths, a line each."""
+    """Parse call paths, one per line."""
     return tuple(" ".join(line.split()) for line in text.strip().splitlines())
 
 
-# Stretches that many paths have in common.
+# Path segments that many paths share.
 SYSCALL = "entry_SYSCALL_64_after_hwframe do_syscall_64"
 _FAULT = "page_fault do_page_fault __do_page_fault do_user_addr_fault handle_mm_fault __handle_mm_fault"
 _READ, _WRITE = "__x64_sys_read ksys_read vfs_read __vfs_read", "__x64_sys_write ksys_write vfs_write __vfs_write"
@@ -204,7 +204,7 @@ INTERRUPTS = paths(f"""
     reschedule_interrupt scheduler_ipi sched_ttwu_pending ttwu_do_activate
 """)
 
-# Where an idle core is when an interrupt comes.
+# Where an idle core is when an interrupt arrives.
 IDLE = "secondary_startup_64 start_secondary cpu_startup_entry do_idle call_cpuidle cpuidle_enter cpuidle_enter_state"
 
 KERNEL_THREADS: dict[str, tuple[str, ...]] = {

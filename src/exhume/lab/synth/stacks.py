@@ -23,14 +23,14 @@ from exhume.lab.synth.workload import ROLES, Program, Role, quantile_table
 
 Frame = tuple[str, str, str]
 
-# What a sample of the stack counts as in the cpu table.
+# The cpu state that a sample of the stack counts as.
 USER, SYSTEM, SOFTIRQ = 0, 1, 2
 
-# Drawing a stack by popularity is one look into a table of this many equal parts.
+# Drawing a stack by popularity is one lookup in a table with this many equal parts.
 QUANTILES = 16_384
-# A library without symbols has this many places that samples are found at.
+# Number of distinct addresses sampled in a library without symbols.
 STRIPPED_PLACES = 48
-# A path is drawn again until it ends in the kernel, or in the program, as it should.
+# A path is drawn again, up to this many times, until it ends in the kernel or in the program, as requested.
 TRIES = 60
 
 
@@ -43,7 +43,7 @@ def _modules() -> dict[str, str]:
 
 @cache
 def call_rules() -> dict[str, tuple[str, ...]]:
-    """The call paths of each rule; that of a thread has the thread's name behind a slash."""
+    """The call paths of each rule; a thread's own rule has the thread's name after a slash."""
     content = _user_paths()
     rules = {name: paths(text) for name, text in content["rules"].items()}
     return rules | {f"/{comm}": rules[name] for comm, name in content["roots"].items()}
@@ -95,7 +95,7 @@ class Catalogue:
 
 
 def _stack_of(role: Role, rng: Random) -> tuple[list[Frame], int]:
-    """One stack of the role and what it counts as."""
+    """Draw one stack of the role, and the state that it counts as."""
     if role.program.kernel:
         return _kernel_thread_stack(role.comm, rng)
     roll, in_kernel = rng.random(), role.program.in_kernel
@@ -114,7 +114,7 @@ def _stack_of(role: Role, rng: Random) -> tuple[list[Frame], int]:
 
 
 def _path_of(comm: str, enters: bool, rng: Random) -> list[str]:
-    """A call path of a thread: one that enters the kernel, or one that does not, where it has both."""
+    """Draw a call path of a thread: one that enters the kernel or one that doesn't, if it has both."""
     for _ in range(TRIES):
         path = _expand(_pick(call_rules()[f"/{comm}"], rng), rng)
         if path[-1].startswith("@") == enters:
@@ -123,7 +123,7 @@ def _path_of(comm: str, enters: bool, rng: Random) -> list[str]:
 
 
 def _expand(path: str, rng: Random) -> list[str]:
-    """The functions of a path, with its rules filled in."""
+    """The functions of a path, with its rules expanded."""
     tokens: list[str] = []
     for token in path.split():
         tokens += _expand(_pick(call_rules()[token[1:]], rng), rng) if token.startswith("$") else [token]
@@ -153,7 +153,7 @@ def _user(path: list[str], program: Program, rng: Random) -> list[Frame]:
 
 def _kernel_thread_stack(comm: str, rng: Random) -> tuple[list[Frame], int]:
     if comm == "swapper":
-        # Interrupts that arrive on an idle core: the idle loop is below them, and their work is still work.
+        # Interrupts on an idle core: the idle loop is below them, but their work counts as work.
         return _kernel(f"{IDLE} {_pick(INTERRUPTS, rng)}", rng), SOFTIRQ
     frames = _kernel(_pick(KERNEL_THREADS[comm], rng), rng)
     if rng.random() < 0.15:
@@ -167,5 +167,5 @@ def _kernel(path: str, rng: Random) -> list[Frame]:
 
 
 def _pick(choices: tuple[str, ...] | list[str], rng: Random) -> str:
-    # Earlier choices are likelier: one multiplication instead of a weighted draw.
+    # Earlier choices are more likely: one multiplication instead of a weighted draw.
     return choices[int(len(choices) * rng.random() * rng.random())]

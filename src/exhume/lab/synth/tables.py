@@ -1,4 +1,4 @@
-"""All tables of one synthetic minute, as columns. Whatever the samples say, the counters of the kernel agree with."""
+"""Build all tables of one synthetic minute, as columns. The kernel's counters are consistent with the samples."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,14 +20,14 @@ from exhume.lab.synth.world import DEVICE, LEAKED_A_MINUTE, MINUTE_S, NIC_QUEUES
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.tables import CgroupEvents, Cgroups, Columns, Events, to_columns
 
-# A thread keeps its core for about three samples (30 ms) before another has its turn.
+# A thread keeps its core for about three samples (30 ms) before another one gets its turn.
 TURNOVER = 0.35
 WEIGHT_US = round(1_000_000 / RATE_HZ)
 
 
 class SampledMinute:
-    """Samples in the order of seconds, then cores. The counts of `user`, `system`, `softirq` and `idle` are
-    seconds x cores; `short_threads` are the threads of the short-lived processes that were caught, by pid."""
+    """Samples in order of seconds, then cores. The counts `user`, `system`, `softirq` and `idle` are seconds x cores;
+    `short_threads` are the sampled threads of short-lived processes, by pid."""
 
     def __init__(self, world: World, minute: int, rng: np.random.Generator) -> None:
         fleet, catalogue, seconds = world.fleet, world.catalogue, world.timeline.seconds_in(minute)
@@ -35,7 +35,7 @@ class SampledMinute:
         ticks = np.arange(instants, dtype=np.int64) * NANOS // RATE_HZ
         times = world.timeline.start_of(minute) + ticks[None, :] + world.phase[:, None]
 
-        # A turn is a stretch of samples in which one thread, or none, has the core.
+        # A turn is a series of samples in which one thread, or none, has the core.
         begins = rng.random((world.cores, instants), np.float32) < TURNOVER
         begins[:, 0] = True
         heads = np.flatnonzero(begins)
@@ -89,30 +89,30 @@ class SampledMinute:
 IntArray = npt.NDArray[np.int64]
 
 HIERARCHY, HIERARCHY_ID = "memory", 4
-# Counted only every ten seconds, because counting them costs.
+# Counted only every ten seconds, because counting is expensive.
 COUNT_EVERY_S = 10
 PARENTS = {"/kubepods": 176, "/system.slice": 47, "/docker": 1}
 FIRST_IRQ = 72
-# The agent's container, which Docker runs; how it ends, and when its cgroup is removed.
+# The agent's container, which Docker runs; its exit code, and the time after which its cgroup is removed.
 AGENT, IMAGE, AGENT_CODE, AGENT_LIVES_NS = "ecs-agent", "amazon/amazon-ecs-agent:latest", 5, 3 * NANOS
 KIB_PER_GIB = 1 << 20
-# What a dead memory cgroup keeps: slab that can't be reclaimed, and per-CPU memory on every core.
+# What a dead memory cgroup keeps: unreclaimable slab, and per-CPU memory on every core.
 SLAB_KIB_PER_DEAD = 11.9
 PERCPU_KIB_PER_DEAD = 2
-# Counters of the node that stand still.
+# Node counters that don't change.
 STILL = (
     *("pgscan_direct", "pgsteal_direct", "allocstall", "compact_stall", "compact_fail", "thp_collapse_alloc"),
     *("thp_split_page", "pswpin", "pswpout", "oom_kill", "drop_pagecache", "drop_slab", "swap_total", "swap_free"),
 )
 
-# How the recorder's CPU time is shared out among its sources, and the seconds that a row of it stands for.
+# How the recorder's CPU time is divided among its sources, and the seconds that one row covers.
 SOURCE_SHARES = {"stacks": 0.55, "store": 0.2, "cpu": 0.08, "node": 0.08, "interrupts": 0.05, "loop": 0.04}
 COSTED_S = 10
 
 
 class Minute:
     """One minute of a recording. `held` and `waited` are seconds x cores in nanoseconds: how long the incident held the
-    core, and what waited for it (the kernel counts a wait in the moment in which it ends)."""
+    core, and what waited for it (the kernel counts a wait when it ends)."""
 
     def __init__(self, world: World, minute: int) -> None:
         self.world, self.minute, self.rng = world, minute, world.rng(minute)
@@ -126,12 +126,12 @@ class Minute:
         self.waited = np.zeros_like(self.held)
         if self.begin <= plan.stop < self.end:
             self.waited[(plan.stop - self.begin) // NANOS, plan.cpu] = plan.stop - plan.start
-        # The columns that tables with a row for each core and second begin with.
+        # The first columns of tables with a row for each core and second.
         cores = np.arange(world.cores, dtype=np.uint16)
         self.cells: Columns = {"time": np.repeat(self.starts, world.cores), "cpu": np.tile(cores, self.seconds)}
 
     def tables(self) -> Iterator[tuple[str, Columns]]:
-        """Each table with its columns, in the order in which they draw from the minute's random numbers."""
+        """Yield each table with its columns, in the order in which they use the minute's random numbers."""
         yield "samples", self.sampled.samples
         yield from self.stacks_and_frames()
         yield "processes", self.processes()
@@ -140,7 +140,7 @@ class Minute:
         yield "sampling", {**self.cells, "busy": busy, "idle": self.sampled.idle.ravel(), "lost": lost}
         watched = {"cpu": self.cpu(), "threads": self.threads(), "events": self.events(), "cgroups": self.cgroups()}
         if self.begin <= self.world.plan.start <= self.starts[-1]:
-            # The recorder's own eyes look at the incident's minute: what it would have marked is marked.
+            # Run the recorder's own incident detection on the minute, so that the same marks are set.
             watched["events"] = self.with_marks(watched)
         yield from watched.items()
         yield "softnet", self.softnet()
@@ -150,7 +150,7 @@ class Minute:
         yield "throttling", self.throttling()
         yield from self.competition()
         if self.minute % MINUTE_S == 17:
-            # A tick that is late by milliseconds loses nothing; a line of the log that was overwritten is lost.
+            # A tick that is late by milliseconds loses nothing; an overwritten log line is lost.
             row = {"time": [self.begin], "source": ["kernel-log"], "kind": ["log-gap"], "count": [1]}
             yield "losses", {**row, "text": ["the kernel overwrote a line of its log before it was read"]}
         if (inventory := inventory_rows(self.world, self.minute)) is not None:
@@ -166,7 +166,7 @@ class Minute:
         starts = catalogue.offsets[used]
         lengths = (catalogue.offsets[used + 1] - starts).astype(np.int32)
         offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)])
-        # The indexes start, start + 1, .. of every span, one after another.
+        # The concatenated indices start, start + 1, ... of every span.
         spans = np.repeat(starts - offsets[:-1], lengths) + np.arange(int(lengths.sum()), dtype=np.int64)
         flat = catalogue.flat[spans]
         frames = pa.ListArray.from_arrays(pa.array(offsets), pa.array(catalogue.frame_ids[flat]))
@@ -177,7 +177,7 @@ class Minute:
 
     def processes(self) -> Columns:
         rows = list(self.world.fleet.processes)
-        # Seeded by the pid, so that a process that lives across a minute is described alike in both.
+        # Seeded by the pid, so that a process that lives across two minutes has the same description in both.
         for pid, thread in sorted(self.sampled.short_threads.items()):
             program = PROGRAMS[self.world.fleet.program[thread]]
             rows.append(describe(program, pid, np.random.default_rng([self.world.seed, 7, pid]), self.begin))
@@ -210,7 +210,7 @@ class Minute:
         }
 
     def threads(self) -> Columns:
-        """ksoftirqd of each core, in the seconds in which it ran or waited."""
+        """The ksoftirqd of each core, in the seconds in which it ran or waited."""
         held, rng = self.held.ravel(), self.rng
         run = (self.sampled.softirq.ravel() * rng.integers(50_000, 900_000, held.size)).astype(np.int64)
         run[held > 0] = 0
@@ -238,7 +238,7 @@ class Minute:
         for place, (time, text) in enumerate(sorted(lines)):
             known = recognise(text)
             row = Events(time, KernelLogSource.name, PLAIN_KIND, "info", text)
-            # A log of a busy day: at most a hundred lines a minute, numbered across minutes.
+            # The log of a busy day: at most a hundred lines per minute, numbered across minutes.
             row.kernel_us, row.sequence = time // 1000, 20_000 + self.minute * 100 + place
             if known is not None:
                 row.kind, row.severity = known.kind, known.severity
@@ -248,7 +248,7 @@ class Minute:
         return to_columns("events", sorted([*rows, *self.container_events()], key=lambda row: row.time))
 
     def container_events(self) -> Iterator[Events]:
-        """What Docker says of the agent's containers: each starts, and ends with the agent's error."""
+        """Docker's events about the agent's containers: each starts, and ends with the agent's error."""
         for born, number in self.agent_containers(self.churn()):
             for time, kind, message in (
                 (born + 150 * MILLIS, "container-start", "started"),
@@ -263,11 +263,11 @@ class Minute:
                     yield row
 
     def churn(self) -> np.random.Generator:
-        """The random numbers of the cgroups that the minute makes: two tables name them."""
+        """The random numbers of the cgroups created in the minute, which two tables name."""
         return np.random.default_rng([self.world.seed, 8, self.minute])
 
     def agent_containers(self, rng: np.random.Generator) -> list[tuple[int, str]]:
-        """When each of the agent's containers is made, and its id."""
+        """When each of the agent's containers is created, and its id."""
         return [
             (born, rng.bytes(32).hex()) for born in range(self.begin, self.end, MINUTE_S * NANOS // LEAKED_A_MINUTE)
         ]
@@ -289,7 +289,7 @@ class Minute:
         return columns
 
     def cgroups(self) -> Columns:
-        """What the kernel tracks against what can be seen, as a whole and for the subtrees below the root."""
+        """What the kernel tracks compared with what is visible, in total and for the subtrees below the root."""
         rows = []
         for start in self.starts[::COUNT_EVERY_S].tolist():
             dead = self.world.plan.dead_cgroups(start)
@@ -389,7 +389,7 @@ class Minute:
         }
 
     def cgroup_events(self) -> Columns:
-        """The agent's containers, made and removed but never released, and a pod's that end as they should."""
+        """The agent's containers, created and removed but never released, and containers of a pod that end properly."""
         rng = self.churn()
         rows: list[CgroupEvents] = []
         made = self.minute * (LEAKED_A_MINUTE + 1)
@@ -399,12 +399,12 @@ class Minute:
         removed = self.begin + 3 * NANOS
         moments = (self.begin + NANOS, removed, removed + 40 * MILLIS)
         rows += self.cgroup_life(pod, made + LEAKED_A_MINUTE, moments)
-        # A life that the end of the minute cuts off is left out: no reader expects a part of one.
+        # A life that the end of the minute would cut off is left out, as no reader expects a part of one.
         rows = sorted((row for row in rows if row.time < self.end), key=lambda row: row.time)
         return to_columns("cgroup_events", rows)
 
     def cgroup_life(self, path: str, number: int, moments: tuple[int, ...]) -> list[CgroupEvents]:
-        """Birth, removal and end of one cgroup; a dead one that stays has no third moment."""
+        """Creation, removal and release of one cgroup; a dead one that stays has no third time."""
         # On v1 each memory cgroup moves the inode of the next one by 32.
         inode, level = 2_200_000 + 32 * number, path.count("/")
         pid = SHORT_PID + (moments[0] - self.world.timeline.start) // NANOS * SHORT_PIDS_A_SECOND
@@ -470,7 +470,7 @@ class Minute:
         }
 
     def source_cost(self, own: Columns) -> Columns:
-        """The CPU time of the minute, shared out as on a real node: one row of ten seconds for each source."""
+        """The CPU time of the minute, divided as on a real node: one row of ten seconds for each source."""
         used = own["user_us"] + own["system_us"]
         begins = np.arange(0, self.seconds, COSTED_S)
         spent = np.add.reduceat(used, begins)

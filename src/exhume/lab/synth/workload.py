@@ -9,7 +9,7 @@ import numpy.typing as npt
 from exhume.model.clock import NANOS
 from exhume.model.tables import Processes
 
-# Threads of a process with names of their own.
+# Threads of a process that have their own names.
 NAMED_THREADS = {
     "python3": ("pt_main_thread", "pt_autograd_0", "pt_data_worker", "cuda-EvtHandlr"),
     "ray::RolloutWor": ("worker.io", "server.poll0", "jemalloc_bg_thd"),
@@ -26,11 +26,12 @@ NAMED_THREADS = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One kind of process: how many there are, how much of the busy time is theirs, and what their stacks look like.
+    """One kind of process: how many there are, their share of the busy time, and what their stacks look like.
 
-    `share` is relative to the others. `threads` of a process have its name, besides NAMED_THREADS. `in_kernel` is how
-    often it is in the kernel. `command` is its command line, if that is not its path with `args`. `short` processes
-    live for moments: each burst is a new pid. `unit` is the systemd unit that it runs in, if that has another name.
+    `share` is relative to the others. `threads` of a process have its name, in addition to NAMED_THREADS. `in_kernel`
+    is how often it is in the kernel. `command` is its command line, unless that is its path with `args`. `short`
+    processes are very short-lived: each burst has a new pid. `unit` is the systemd unit that it runs in, if that has a
+    different name.
     """
 
     comm: str
@@ -52,7 +53,7 @@ class Program:
 
     @property
     def cgroup(self) -> str:
-        """Where it runs when it is in no container."""
+        """Its cgroup if it is in no container."""
         unit = self.unit or f"{self.comm}.service"
         return f"/{unit}" if unit.endswith(".scope") else f"/system.slice/{unit}"
 
@@ -124,7 +125,7 @@ PROGRAMS: tuple[Program, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Threads of one program with one name: they run the same code."""
+    """Threads of one program with the same name: they run the same code."""
 
     program: Program
     comm: str
@@ -143,10 +144,10 @@ def _roles() -> tuple[Role, ...]:
 ROLES = _roles()
 
 
-# Drawing a thread for a core is one look into a table of this many equal parts.
+# Drawing a thread for a core is one lookup in a table with this many equal parts.
 QUANTILES = 4_096
 FIRST_PID = 1_180
-# Short-lived processes take pids from here on, this many a second.
+# Short-lived processes get pids from here on, this many per second.
 SHORT_PID = 400_000
 SHORT_PIDS_A_SECOND = 37
 PID_LIMIT = 4_000_000
@@ -171,15 +172,15 @@ def describe(program: Program, pid: int, rng: np.random.Generator, start: int) -
 
 
 class Fleet:
-    """Threads are numbered; `draw[core, q]` is the thread at quantile q of a core's work. A thread of a short-lived
-    program stands for all its processes: its pid is made up when it runs."""
+    """The threads of the node, numbered; `draw[core, q]` is the thread at quantile q of a core's work. A thread of a
+    short-lived program stands for all its processes: its pid is made up when it runs."""
 
     def __init__(self, cores: int, seed: int, uptime: int) -> None:
         rng = np.random.default_rng([seed, 4])
         comms: dict[str, int] = {}
         processes: list[Processes] = []
-        # Of each thread: pid, tid, name, program and role; its share of the busy time, and the one core that it is
-        # bound to (-1: any).
+        # For each thread: pid, tid, name, program and role; its share of the busy time, and the core it is bound to
+        # (-1: any).
         ids: list[tuple[int, int, int, int, int]] = []
         roles = {(role.program.comm, role.comm): place for place, role in enumerate(ROLES)}
         shares: list[float] = []
@@ -224,7 +225,7 @@ class Fleet:
 def _draw_by_core(
     shares: npt.NDArray[np.float64], bound: npt.NDArray[np.int64], cores: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int32]:
-    """Every thread has cores that it likes: the scheduler keeps it where its caches are warm."""
+    """Every thread has preferred cores: the scheduler keeps it where its caches are warm."""
     draw = np.empty((cores, QUANTILES), np.int32)
     for core in range(cores):
         liking = np.where(bound < 0, rng.lognormal(-1.1, 1.5, len(shares)), 1.0)
@@ -233,13 +234,13 @@ def _draw_by_core(
 
 
 def quantile_table(weights: npt.NDArray[np.float64], quantiles: int) -> npt.NDArray[np.int64]:
-    """Which of the weighted things lies in the middle of each of so many equal parts."""
+    """For each of this many equal parts, the weighted item at its middle."""
     edges = np.cumsum(weights / weights.sum())
     middle = (np.arange(quantiles) + 0.5) / quantiles
     return np.minimum(np.searchsorted(edges, middle), len(weights) - 1)
 
 
 def short_pids(times: npt.NDArray[np.int64], start: int) -> npt.NDArray[np.int32]:
-    """The pids of processes that were started at these moments: they rise with time, as a kernel hands them out."""
+    """The pids of processes started at these times: they increase with time, as a kernel assigns them."""
     elapsed = (times - start) / NANOS * SHORT_PIDS_A_SECOND
     return (SHORT_PID + elapsed.astype(np.int64) % (PID_LIMIT - SHORT_PID)).astype(np.int32)

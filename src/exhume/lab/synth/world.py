@@ -1,4 +1,4 @@
-"""What holds for a whole synthetic recording: its time, its load, the planted incident, the node."""
+"""What is common to a whole synthetic recording: its timeline, its load, the planted incident, the node."""
 
 from dataclasses import dataclass
 
@@ -48,7 +48,7 @@ DRIVER = f"ena 0000:00:05.0 {DEVICE}: "
 
 TRACKED = 68_680
 VISIBLE = 240
-# The crash-looping agent leaves this many dead cgroups a minute.
+# The crash-looping agent leaves this many dead cgroups per minute.
 LEAKED_A_MINUTE = 8
 
 
@@ -82,12 +82,12 @@ class Plan:
         return max(0, min(self.stop, until) - max(self.start, since))
 
     def dead_cgroups(self, time: int) -> int:
-        """Dead memory cgroups at a moment: they grow with each restart of the agent."""
+        """The number of dead memory cgroups at a time: it grows with each restart of the agent."""
         minutes = (time - self.start) / (60 * NANOS)
         return max(0, TRACKED - VISIBLE + int(minutes * LEAKED_A_MINUTE))
 
     def log_lines(self) -> list[tuple[int, str]]:
-        """What the kernel says about it, at the kernel's own times."""
+        """The kernel's log lines about it, with the kernel's own times."""
         noticed, reset = self.start + NOTICED_NS, self.start + RESET_NS
         paused = f"TX q {QUEUE} is paused for too long (threshold 5000000). "
         done = "Device reset completed successfully, Driver info: Elastic Network Adapter (ENA) v2.11.0g"
@@ -99,8 +99,9 @@ class Plan:
 
 
 def plan_incident(timeline: Timeline, cores: int, seed: int) -> Plan:
-    """A core and a moment in the middle of the recording, by the seed alone, with a quiet second before it and inside
-    one minute (minutes are written apart). One that is too short for that has it at the start of its minute."""
+    """Choose a core and a time in the middle of the recording from the seed alone, with a quiet second before it,
+    within one minute (minutes are written separately). In a recording that is too short, it is at the start of its
+    minute."""
     rng = np.random.default_rng([seed, 3])
     cpu = int(rng.integers(cores))
     minute = int(timeline.minutes * rng.uniform(0.2, 0.8))
@@ -112,13 +113,13 @@ def plan_incident(timeline: Timeline, cores: int, seed: int) -> Plan:
 
 DAY_S = 86_400
 MEAN_BUSY = 0.41
-# A training job runs about this long; between two jobs its cores fall quiet for a moment.
+# A training job runs for about this long; between two jobs its cores are idle for a moment.
 JOB_S = 2_400
 LULL_S = 45
 
 
 class Load:
-    """The share of time that a core is busy, for every second of the recording and every core."""
+    """The busy share of every core in every second of the recording."""
 
     def __init__(self, cores: int, seconds: int, seed: int) -> None:
         rng = np.random.default_rng([seed, 5])
@@ -131,7 +132,7 @@ class Load:
         self._by_core = (by_core / by_core.mean()).astype(np.float32)
 
     def busy(self, first: int, seconds: int, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-        """cores x seconds, with the restlessness of single seconds on top."""
+        """The busy shares (cores x seconds), with random variation added to each second."""
         level = self._by_core[:, None] * self._by_second[None, first : first + seconds]
         noise = rng.gamma(6.0, 1 / 6.0, level.shape).astype(np.float32)
         busy: npt.NDArray[np.float32] = np.clip(level * noise, 0.01, 0.98)
@@ -143,8 +144,8 @@ NIC_QUEUES = 32
 
 
 class World:
-    """The node. `phase` is when in its period each core is sampled, in nanoseconds, `queue_core` which core serves each
-    queue of the network card."""
+    """The node. `phase` is the time within its period at which each core is sampled, in nanoseconds; `queue_core` is
+    the core that serves each queue of the network card."""
 
     def __init__(self, cores: int, seconds: int, seed: int) -> None:
         self.cores, self.seed = cores, seed
@@ -170,5 +171,6 @@ class World:
         self.phase = rng.integers(0, 1_000_000_000 // RATE_HZ, cores)
 
     def rng(self, minute: int) -> np.random.Generator:
-        """Each minute draws from its own well, so minutes can be written in any order and by several processes."""
+        """A separate random generator per minute, so that minutes can be written in any order and by several
+        processes."""
         return np.random.default_rng([self.seed, 10, minute])
