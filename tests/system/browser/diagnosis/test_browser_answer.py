@@ -4,7 +4,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 from tests.diagnose.scenes import Scene
 from tests.system.browser.axe import violations
-from tests.system.browser.canvas import box, state, wait_for_state
+from tests.system.browser.canvas import box, wait_for_state
 from tests.system.browser.conftest import drawn, shown
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser_diagnosis")]
@@ -89,7 +89,7 @@ def test_on_a_phone_the_answer_comes_first(new_page, address, incident):
     page = new_page(address, **PHONE)
     drawn(page)
     page.get_by_test_id("incident-list").get_by_role("button").click()
-    assert state(page)["cpus"] == str(incident.cpu)
+    assert wait_for_state(page, "s0=")["cpus"] == str(incident.cpu)
     expect(page.get_by_test_id("answer").get_by_label("the finding")).to_be_in_viewport(ratio=1)
     answer, heat = box(page, "answer"), box(page, "heatmap")
     assert answer["y"] + answer["height"] < heat["y"]
