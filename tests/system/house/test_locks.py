@@ -7,23 +7,28 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from tests.locks import PIN, Pin, pins
 
 ROOT = Path(__file__).resolve().parents[3]
 LOCKS = ("requirements.lock", "requirements-dev.lock")
 ALL_LOCKS = (*LOCKS, "requirements-docs.lock", "requirements-release.lock")
-REQUIREMENT = re.compile(r"^(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[^ ;]+)(?: ; (?P<marker>.+?))? \\$")
 HASH = re.compile(r"^ {4}--hash=sha256:[0-9a-f]{64}(?: \\)?$")
 
 
+def locked(lock: str) -> list[Pin]:
+    return pins((ROOT / lock).read_text())
+
+
 def names_in(lock: str) -> set[str]:
-    matches = (REQUIREMENT.match(line) for line in (ROOT / lock).read_text().splitlines())
-    return {match["name"] for match in matches if match}
+    return {pin.name for pin in locked(lock)}
 
 
 @pytest.mark.parametrize("lock", ALL_LOCKS)
 def test_every_line_is_a_pinned_requirement_or_its_hash(lock: str):
     for number, line in enumerate((ROOT / lock).read_text().splitlines(), 1):
-        assert REQUIREMENT.match(line) or HASH.match(line), f"{lock}:{number}: {line}"
+        assert PIN.match(line) or HASH.match(line), f"{lock}:{number}: {line}"
 
 
 @pytest.mark.parametrize("lock", ALL_LOCKS)
@@ -43,21 +48,31 @@ def test_every_dependency_is_locked():
 
 
 def test_the_tools_stand_on_the_versions_that_the_program_runs_with():
-    pins = {
-        lock: {line for line in (ROOT / lock).read_text().splitlines() if REQUIREMENT.match(line)} for lock in LOCKS
-    }
-    assert pins["requirements.lock"] <= pins["requirements-dev.lock"]
+    lines = {lock: {match[0] for match in PIN.finditer((ROOT / lock).read_text())} for lock in LOCKS}
+    assert lines["requirements.lock"] <= lines["requirements-dev.lock"]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_package_is_locked_with_the_extras_that_others_ask_of_it(lock: str):
+    """pip before 23.3 takes such a package from outside the lock otherwise."""
+    extras = {pin.name: pin.extras for pin in locked(lock)}
+    for pin in locked(lock):
+        try:
+            needed = importlib.metadata.requires(pin.name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for another version of Python, or for another system
+        for requirement in map(Requirement, needed):
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *pin.extras)):
+                assert requirement.extras <= extras.get(canonicalize_name(requirement.name), frozenset()), (
+                    f"{pin.name}: {requirement}"
+                )
 
 
 def test_the_site_is_built_next_to_the_tools():
     """They share an environment: a package that both need has one version."""
     dev, docs = (
-        {
-            match["name"]: match["version"]
-            for line in (ROOT / lock).read_text().splitlines()
-            if (match := REQUIREMENT.match(line))
-        }
-        for lock in ("requirements-dev.lock", "requirements-docs.lock")
+        {pin.name: pin.version for pin in locked(lock)} for lock in ("requirements-dev.lock", "requirements-docs.lock")
     )
     assert {name: dev[name] for name in docs.keys() & dev.keys()} == {
         name: docs[name] for name in docs.keys() & dev.keys()
@@ -68,8 +83,7 @@ def test_the_site_is_built_next_to_the_tools():
 def test_what_a_new_environment_brings_along_is_not_left_in_it(name: str):
     """Python's own copies are as old as it is: the environment has the locked version, or none."""
     installed = {each.version for each in importlib.metadata.distributions(path=site.getsitepackages(), name=name)}
-    matches = [REQUIREMENT.match(line) for lock in LOCKS for line in (ROOT / lock).read_text().splitlines()]
-    assert installed <= {match["version"] for match in matches if match and match["name"] == name}
+    assert installed <= {pin.version for lock in LOCKS for pin in locked(lock) if pin.name == name}
 
 
 def bare_name(requirement: str) -> str:

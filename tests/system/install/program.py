@@ -64,7 +64,7 @@ def wheelhouse() -> Path:
 def runtime_requirements(lock: str) -> str:
     """The entries of a lock file that the program needs to run."""
     entries = re.split(r"^(?=[a-z])", lock, flags=re.MULTILINE)
-    return "".join(entry for entry in entries if entry.partition("==")[0] not in BUILD_ONLY)
+    return "".join(entry for entry in entries if re.split(r"\[|==", entry, maxsplit=1)[0] not in BUILD_ONLY)
 
 
 def build_wheel(into: Path) -> Path:

@@ -11,6 +11,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
+from tests.locks import pins
 from tests.system.deploy.own_image import BASE, build, own_docker
 
 from exhume import __version__
@@ -87,12 +89,11 @@ def test_the_parts_of_a_release_are_listed_with_versions_and_licences(released):
     bom = json.loads((released / f"exhume-{__version__}.cdx.json").read_text())
     assert (bom["bomFormat"], bom["metadata"]["component"]["version"]) == ("CycloneDX", __version__)
     parts = [each for each in bom["components"] if each["purl"].startswith("pkg:pypi/")]
-    listed = {(normal(each["name"]), each["version"]) for each in parts}
-    # One package may have several versions, for several versions of Python.
-    locked = set(re.findall(r"^([\w.-]+)==([^ ]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    listed = {(canonicalize_name(each["name"]), each["version"]) for each in parts}
+    locked = {(pin.name, pin.version) for pin in pins((ROOT / "requirements.lock").read_text())}
     assert listed <= locked
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert {normal(re.split(r"[<>=]", each)[0]) for each in needed} <= {name for name, _ in listed}
+    assert {canonicalize_name(re.split(r"[<>=]", each)[0]) for each in needed} <= {name for name, _ in listed}
     names = {each["name"] for each in bom["components"]}
     assert "preact" in names
     assert not {"pytest", "hatchling", "vite", "exhume"} & names
@@ -101,10 +102,6 @@ def test_the_parts_of_a_release_are_listed_with_versions_and_licences(released):
     ]
     licences = (released / "THIRD-PARTY-LICENSES.txt").read_text()
     assert all(f"\n{name}" in licences for name in names)
-
-
-def normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tests.locks import pins
 from tests.parts import missing, need
 from tests.system.vm.vm_kernel import GuestKernel
 
@@ -154,7 +155,7 @@ def static_busybox() -> Path:
 
 def locked_files() -> Iterable[Path]:
     """The files of the packages that the program is locked to."""
-    names = re.findall(r"^([a-z0-9_.-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    names = [pin.name for pin in pins((ROOT / "requirements.lock").read_text())]
     for name in dict.fromkeys(names):
         try:
             files = importlib.metadata.distribution(name).files or []
