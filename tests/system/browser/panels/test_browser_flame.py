@@ -156,7 +156,8 @@ def test_the_search_counts_next_to_the_box_and_goes_from_match_to_match(at_incid
     expect(at).to_have_text(f"{many} of {many}")
     page.get_by_test_id("next-match").click()
     expect(at).to_have_text(f"1 of {many}")
-    assert incident.function in state(page)["search"]
+    # The address follows the box a moment later.
+    until(page, lambda: incident.function in state(page)["search"])
 
 
 def _spot_in_view(page: Page) -> bool:
