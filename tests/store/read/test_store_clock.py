@@ -94,3 +94,18 @@ def test_anchors_pair_the_clocks_each_tick(tmp_path: Path) -> None:
     assert anchors == [{"time": MONO + n * NANOS, "wall": WALL + n * NANOS} for n in (1, 2, 3)]
     with pytest.raises(ValueError, match="written by the store"):
         recorder(tmp_path).append("anchors", {"time": [1], "wall": [1]})
+
+
+@pytest.mark.parametrize("fraction_us", [0, 1, 200, 499, 500, 999])
+def test_a_row_that_begins_right_after_a_full_second_is_in_that_second(tmp_path: Path, fraction_us: int) -> None:
+    """Whatever part of a millisecond the clocks are apart, of which a segment's name keeps only whole ones."""
+    fraction, late = fraction_us * 1000, MILLIS // 10
+    writer = recorder(tmp_path)
+    for index in range(3):
+        tick = tick_at(index, offset=OFFSET + fraction, start=MONO - fraction + late)
+        writer.append("cpu", cpu_rows(tick, cores=1, system=index))
+        writer.commit(tick)
+    writer.close()
+    recording = Recording.open(tmp_path)
+    assert recording.cores(Window(*seconds(0, 3)), 3, "system").values[0].tolist() == [0, 1, 2]
+    assert all(0 <= wall - WALL - index * NANOS - late < MILLIS for index, wall in walls(recording).items())

@@ -371,7 +371,8 @@ class SegmentWriter:
 
     def _begin(self, start: int, offset: int) -> SegmentName:
         start_ms = start // MILLIS
-        return SegmentName(start_ms + round(offset / MILLIS), self._boot, start_ms)
+        # Rounded up: a tick begins right after the full second, and must not be shown in the second before.
+        return SegmentName(start_ms - (-offset // MILLIS), self._boot, start_ms)
 
     def _take(self, table: str, columns: Columns) -> pa.RecordBatch | Message | None:
         batch = message_of(table, columns, _encode) or to_batch(table, columns)
