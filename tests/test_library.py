@@ -104,6 +104,7 @@ def test_events_reach_back_and_can_be_chosen_by_kind(recording, stored):
     assert marks.num_rows and pc.unique(marks.column("kind")).to_pylist() == ["incident"]
 
 
+@pytest.mark.slow
 def test_the_diagnosis_is_that_of_the_command(recording, synthetic):
     found = recording.diagnose()
     assert found.findings[0].cause == "zombie-memcgs"

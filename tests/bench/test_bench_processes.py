@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from bench.processes import Watched
 
 ENDS = "import time\nwhile time.process_time() < 0.3: pass"
@@ -19,6 +20,7 @@ child.communicate(b"\\n")
 """
 
 
+@pytest.mark.slow
 def test_children_count_while_they_run_and_when_they_ended(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PARENT, ENDS, STAYS]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

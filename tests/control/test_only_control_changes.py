@@ -115,6 +115,7 @@ def sources() -> list[Path]:
     return [path for path in sorted(SOURCE.rglob("*.py")) if path.relative_to(SOURCE).parts[0] not in CHANGING]
 
 
+@pytest.mark.slow
 def test_only_control_and_the_lab_change_a_node():
     found = [
         f"{path.relative_to(SOURCE)}:{line}: {name} ({kind})"

@@ -40,6 +40,7 @@ def copy(lake: FleetSummary, tmp_path: Path) -> Path:
     return Path(shutil.copytree(lake.directory, tmp_path / "lake"))
 
 
+@pytest.mark.slow
 def test_the_planted_pair_is_first(lake: FleetSummary, found: FleetReport):
     first = found.first
     assert first is not None

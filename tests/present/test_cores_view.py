@@ -44,6 +44,7 @@ def drawn(shown, marks=(), *, coloured=False, height=50, width=100):
     return output.getvalue()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(1, 200), st.integers(1, 60), st.integers(1, 100), st.randoms())
 def test_pooling_cores_keeps_every_maximum(cores, cells, most, random):

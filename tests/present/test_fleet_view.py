@@ -83,6 +83,7 @@ def test_what_nodes_are_named_is_text(tmp_path: Path):
     assert "\x1b" not in "".join(line.plain for line in fleet_lines(found, UTC, 80))
 
 
+@pytest.mark.slow
 def test_clusters_are_named_and_what_goes_with_them_is_not_claimed(tmp_path: Path):
     planted(tmp_path / "lake", plan(400, 0.1, seed=3, cause=False, clusters="rack", cluster_size=16))
     found = report_of(tmp_path / "lake", 0.1)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.parts import examples
@@ -64,6 +65,7 @@ def answer(reply: Reply) -> Any:
     return SimpleNamespace(status_code=200, content=reply.body, text="")
 
 
+@pytest.mark.slow
 @examples(20)
 @given(
     drawn=ticks(),

@@ -85,6 +85,7 @@ def ticks(draw: st.DrawFn) -> list[tuple[int, list[int], dict[str, int]]]:
     return found
 
 
+@pytest.mark.slow
 @examples(30)
 @given(ticks())
 def test_an_overview_says_what_the_rows_say(drawn: list[tuple[int, list[int], dict[str, int]]]) -> None:

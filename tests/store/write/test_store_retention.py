@@ -32,6 +32,7 @@ def size_of(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_size_is_bounded_and_the_newest_stays(tmp_path: Path) -> None:
     limit = 60_000
     record(recorder(tmp_path, segment_s=5, max_bytes=limit), range(200))
@@ -63,6 +64,7 @@ def test_a_clock_set_forward_does_not_make_the_recording_old(tmp_path: Path) -> 
     assert ticks_in(tmp_path) == list(range(100))
 
 
+@pytest.mark.slow
 def test_a_clock_set_back_does_not_make_new_segments_the_oldest(tmp_path: Path) -> None:
     record(recorder(tmp_path, segment_s=5), range(100))
     keep = size_of(tmp_path)
