@@ -6,6 +6,7 @@ import subprocess
 import sysconfig
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +175,9 @@ def exhume(*words: str | Path) -> dict[str, Any]:
     assert done.returncode in (exit_codes.OK, exit_codes.FINDINGS), done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def longest_gap(directory: Path) -> float:
+    """Seconds between two ticks."""
+    times = [row["time"] for row in rows(directory, "anchors")]
+    return max(seconds(after - before) for before, after in pairwise(times))
