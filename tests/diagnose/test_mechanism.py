@@ -13,8 +13,9 @@ from tests.diagnose.causes.paging.test_cause_numa_balancing import balanced
 from tests.diagnose.causes.test_cause_audit_storm import WRITE, audited
 from tests.diagnose.causes.test_cause_interrupts import POLLING, busy, interrupts
 from tests.diagnose.causes.test_cause_kernel_paths import PATH, WALKS, hog
-from tests.diagnose.incidents.recordings import HERE, SCENARIOS, diagnosis_of, expected, joined
-from tests.diagnose.judged import judged
+from tests.diagnose.incidents.recordings import HERE, SCENARIOS, STACKS, diagnosis_of, expected, joined
+from tests.diagnose.judged import judged, judged_recording
+from tests.diagnose.nodes import COMPUTING
 from tests.diagnose.scenes import Scene, at
 from tests.parts import sampled
 
@@ -24,12 +25,15 @@ from exhume.diagnose.engine import with_symptoms
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.symptoms import Symptom, find_symptoms, is_made_by
 from exhume.model.clock import NANOS, Window
-from exhume.model.finding import Diagnosis, Finding, Severity
+from exhume.model.finding import Diagnosis, Finding, Link, Severity
 from exhume.store.read.recording import Recording
 
 WAITED = 700_000_000
 NEIGHBOURS = (5001, 5002)
-KSOFTIRQD = "symptom.ksoftirqd"
+KSOFTIRQD, LINE = "symptom.ksoftirqd", "nic-tx-paused"
+GROUP = "/batch"
+WALK = ["do_syscall_64", "memcg_stat_show", "mem_cgroup_iter"]
+MOUNTS = ["do_syscall_64", "ksys_read", "vfs_read", "seq_read_iter", "m_next", "show_mountinfo"]
 VM, BROWSER = ["qemu-system-x86:cpu_exec"], ["chromium:v8::Run"]
 TROUBLES = [name for name in SCENARIOS if expected(name)["expected"] != "nothing"]
 SCENES: dict[str, Callable[[], Scene]] = {
@@ -59,6 +63,22 @@ def neighbour(scene: Scene, cpu: int, since: int, until: int, wait: int) -> Scen
     scene.stack(cpu, 0, scene.seconds, 0.28, "chromium", NEIGHBOURS[1], BROWSER)
     scene.core(cpu, since, until, wait_ns=2_000_000_000)
     return scene.row("threads", wait, tid=17, comm=f"ksoftirqd/{cpu}", cpu=cpu, run_ns=0, wait_ns=WAITED)
+
+
+def blind(directory: Path) -> Recording:
+    """The recording of a directory, as where stacks can't be sampled."""
+    for table in STACKS:
+        for file in directory.rglob(f"{table}.*"):
+            file.unlink()
+    return Recording.open(directory)
+
+
+def assert_no_other_core(found: Diagnosis, cpu: int) -> None:
+    """Without stacks, the wait of that core is hung on what is about that core, or on more work than cores."""
+    assert cpu in [link.evidence[0].cpu for link in found.symptoms if link.code == KSOFTIRQD]
+    for each in found.findings:
+        hung_on = [link for link in each.chain if link.code == KSOFTIRQD and link.evidence[0].cpu == cpu]
+        assert not hung_on or each.culprit.cpu == cpu or each.cause == OVERCOMMIT
 
 
 def assert_not_blamed(found: Diagnosis, cpu: int) -> None:
@@ -93,18 +113,84 @@ def test_what_the_lab_made_is_not_blamed_for_another_core(scenario: str, tmp_pat
     found, cpu = diagnosis_of(joined(recorded, other, tmp_path)), recorded.facts.cores
     assert expected(scenario)["expected"] in [each.cause for each in found.findings]
     assert_not_blamed(found, cpu)
+    assert_no_other_core(diagnosis_of(blind(tmp_path / "both")), cpu)
 
 
 @pytest.mark.parametrize("cause", SCENES)
 def test_a_cause_is_not_blamed_for_another_core(cause: str, tmp_path: Path) -> None:
-    found = judged(neighbour(SCENES[cause](), 4, 24, 26, 25), tmp_path)
+    scene = neighbour(SCENES[cause](), 4, 24, 26, 25)
+    found = judged(scene, tmp_path)
     assert cause in [each.cause for each in found.findings]
     assert_not_blamed(found, 4)
+    assert_no_other_core(judged_recording(blind(tmp_path), scene.window), 4)
 
 
 def test_every_cause_has_such_a_scene() -> None:
     there = {expected(name)["expected"] for name in TROUBLES} | set(SCENES)
     assert there == set(catalogue())
+
+
+def stalled_queue(scene: Scene, second: float) -> Scene:
+    """A line of the log that names no core."""
+    return scene.event(second, LINE, "ena 0000:00:05.0 eth0: TX q 5 is paused for too long (threshold 5000000)")
+
+
+def lines_of(finding: Finding) -> list[Link]:
+    return [link for link in finding.chain if link.code == "symptom.log"]
+
+
+@pytest.mark.parametrize(("second", "made"), [(18.5, False), (26, True)], ids=["before", "after"])
+def test_a_line_of_the_log_comes_after_what_made_it(second: float, made: bool, tmp_path: Path) -> None:
+    scene = Scene(cores=4, seconds=60).core(1, 20, 28, user=10, system=980).stack(1, 20, 28, 0.97, "kubelet", 77, WALK)
+    scene.row("cgroups", 5, hierarchy="memory", parent="", kernel=30_300, visible=300, dying=30_000)
+    found = judged(stalled_queue(scene, second), tmp_path)
+    [finding] = [each for each in found.findings if each.cause == "zombie-memcgs"]
+    assert bool(lines_of(finding)) is made
+    assert "symptom.log" in [link.code for link in found.symptoms]
+
+
+def test_a_group_that_is_stopped_by_its_quota_stalls_no_network_card(tmp_path: Path) -> None:
+    """It is counted, not sampled, and what it does not run can't keep a core from its interrupts."""
+    scene = Scene(cores=4, seconds=60).row("processes", 0, pid=500, comm="shop", cgroup=GROUP)
+    scene.stack(0, 30, 42, 0.3, "shop", 500, COMPUTING).core(0, 30, 42, user=300)
+    for second in range(30, 42):
+        scene.row("throttling", second, cgroup=GROUP, periods=10, throttled=8, throttled_ns=500_000_000, quota=0.3)
+    found = judged(stalled_queue(scene, 36), tmp_path)
+    [finding] = [each for each in found.findings if each.cause == "cfs-throttling"]
+    assert finding.severity is not Severity.INFO and not lines_of(finding)
+    assert "symptom.log" in [link.code for link in found.symptoms]
+
+
+def test_a_core_that_a_walker_held_is_not_hung_on_what_passed_by_for_a_second(tmp_path: Path) -> None:
+    """The other one reads mounts on a core of its own, and for one second on the walker's."""
+    scene = Scene(cores=4, seconds=60).node(0, 60, mounts=6_000).core(1, 20, 32, user=10, system=980)
+    scene.row("cgroups", 5, hierarchy="memory", parent="", kernel=30_300, visible=300, dying=30_000)
+    for since, until, share in ((20, 26, 0.97), (26, 27, 0.3), (27, 32, 0.97)):
+        scene.stack(1, since, until, share, "kubelet", 77, WALK)
+    scene.core(3, 20, 32, user=100, system=800).stack(1, 26, 27, 0.65, "agent", 900, MOUNTS)
+    for since, until in ((20, 26), (27, 32)):
+        scene.stack(3, since, until, 0.8, "agent", 900, MOUNTS)
+    found = {each.cause: each for each in judged(scene, tmp_path).findings}
+    hot = {cause: [link for link in each.chain if link.code == "symptom.hot-core"] for cause, each in found.items()}
+    assert hot["zombie-memcgs"] and not hot["mount-storm"]
+    assert found["mount-storm"].severity is Severity.WARNING
+
+
+@pytest.mark.parametrize(("waited", "harmless"), [(32, False), (34, True)], ids=["while it ran", "then"])
+def test_a_walk_that_did_not_run_when_a_ksoftirqd_waited_harms_nothing(
+    waited: int, harmless: bool, tmp_path: Path
+) -> None:
+    """A search through files, as they are run all day, takes turns with a virtual machine."""
+    scene = Scene(cores=4, seconds=60)
+    for second in range(20, 40, 5):
+        scene.core(2, second, second + 3, system=970).stack(2, second, second + 3, 0.97, "find", 500, WALKS["files"])
+        scene.core(2, second + 3, second + 5, user=950)
+        scene.stack(2, second + 3, second + 5, 0.95, "qemu-system-x86", NEIGHBOURS[0], VM)
+    scene.row("threads", waited, tid=17, comm="ksoftirqd/2", cpu=2, run_ns=0, wait_ns=WAITED)
+    found = judged(scene, tmp_path)
+    [finding] = [each for each in found.findings if each.cause == "kernel-walk"]
+    assert finding.focus[0] <= at(waited) < finding.focus[1]
+    assert (finding.severity is Severity.INFO) is harmless
 
 
 def test_zombies_that_no_core_walks_made_no_wait(tmp_path: Path) -> None:
@@ -122,7 +208,7 @@ def test_zombies_that_no_core_walks_made_no_wait(tmp_path: Path) -> None:
 
 def test_a_core_that_walks_made_the_wait(tmp_path: Path) -> None:
     scene = neighbour(Scene(cores=2), 1, 24, 26, 25).core(1, 24, 26, user=40, system=950)
-    scene.stack(1, 23, 26, 0.95, "kubelet", 77, ["do_syscall_64", "memcg_stat_show", "mem_cgroup_iter"])
+    scene.stack(1, 23, 26, 0.95, "kubelet", 77, WALK)
     case = Case(scene.write(tmp_path), Window(at(23), at(27)), Window(at(0), at(20)))
     symptom = next(each for each in find_symptoms(case) if each.kind == "ksoftirqd")
     samples = case.samples
@@ -135,11 +221,10 @@ def test_a_core_that_walks_made_the_wait(tmp_path: Path) -> None:
 def test_a_line_without_a_core_is_made_by_what_held_one(tmp_path: Path) -> None:
     """The log names no core: a walker that had one is blamed, and a loop of small programs next to it is not."""
     scene = Scene(cores=4).core(1, 22, 28, system=980)
-    scene.stack(1, 22, 28, 0.97, "kubelet", 77, ["do_syscall_64", "memcg_stat_show", "mem_cgroup_iter"])
+    scene.stack(1, 22, 28, 0.97, "kubelet", 77, WALK)
     for second in range(20, 28):
         scene.stack(2, second, second + 1, 0.2, "agent", 900 + second, ["agent:main"])
-    scene.event(27, "nic-tx-paused", "ena 0000:00:05.0 eth0: TX q 5 is paused for too long")
-    case = Case(scene.write(tmp_path), Window(at(20), at(28)), Window(at(0), at(19)))
+    case = Case(stalled_queue(scene, 27).write(tmp_path), Window(at(20), at(28)), Window(at(0), at(19)))
     line = next(each for each in find_symptoms(case) if each.kind == "log")
     samples = case.samples
     assert line.cpu is None

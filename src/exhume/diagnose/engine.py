@@ -309,15 +309,23 @@ def _made(case: Case, each: Found, symptoms: list[Symptom]) -> list[Symptom]:
     cores."""
     finding = each.finding
     if not case.has_stacks:
-        cpu = finding.culprit.cpu
-        return [symptom for symptom in symptoms if symptom.cpu is None or cpu in (None, symptom.cpu)]
+        return [symptom for symptom in symptoms if _may_have_made(finding, symptom)]
     states = catalogue()[finding.cause].states
     if not each.mask.any() and finding.cause in thresholds("engine")["not_by_time"]:
         return []
     if not each.mask.any() and not states and each.weight > 0:
         # A finding that is counted rather than sampled is not tied to a core.
-        return [symptom for symptom in symptoms if symptom.cpu is None]
+        return [symptom for symptom in symptoms if symptom.cpu is None and _may_have_made(finding, symptom)]
     return [symptom for symptom in symptoms if is_made_by(case, symptom, each.mask, states)]
+
+
+def _may_have_made(finding: Finding, symptom: Symptom) -> bool:
+    """Whether a finding that has no samples may have caused a symptom: one on its own core, or a log line that its
+    cause is known to log. More work than cores makes threads wait for any core."""
+    cpu = finding.culprit.cpu
+    if finding.cause == OVERCOMMIT or symptom.event in catalogue()[finding.cause].log:
+        return True
+    return cpu is not None and symptom.cpu in (None, cpu)
 
 
 def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:

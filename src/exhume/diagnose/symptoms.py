@@ -2,7 +2,7 @@
 work suffers from what happens on a core, which turns a load into starvation."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -27,7 +27,7 @@ _NO_MORE = Names.of(())
 @dataclass(frozen=True, slots=True)
 class Symptom:
     """One symptom. `cpu` is the core it points to, if any; `span` is the time in which it arose (wall nanoseconds,
-    half-open)."""
+    half-open); `event` is the kind of its log line."""
 
     kind: str
     severity: Severity
@@ -36,6 +36,7 @@ class Symptom:
     evidence: tuple[Evidence, ...] = ()
     cpu: int | None = None
     span: tuple[int, int] = (0, 0)
+    event: str = ""
 
     @property
     def link(self) -> Link:
@@ -75,10 +76,10 @@ def _log_lines(case: Case) -> list[Symptom]:
         severity = Severity.CRITICAL if event.severity == "critical" else Severity.WARNING
         quotes = [quote_event(event), *([queue] if queue else [])]
         queue_cpu = cpu if queue else None
+        # Empty if the line comes before the focus: nothing in the focus caused it then.
         span = Window(event.wall - round(_limit("logged_s") * NANOS), event.wall + NANOS).clamp(case.focus)
-        span = case.focus if span.empty else span
         symptom = _symptom("log", severity, event.wall, span, quotes, cpu, line=event.text, queue_cpu=queue_cpu)
-        found.setdefault((event.kind, event.queue), symptom)
+        found.setdefault((event.kind, event.queue), replace(symptom, event=event.kind))
     return list(found.values())
 
 
@@ -207,18 +208,19 @@ def _outweighing() -> Names:
 def is_made_by(case: Case, symptom: Symptom, mask: Mask, states: Collection[str] = ()) -> bool:
     """Whether a symptom was caused by the masked samples or, if there are none, by these states of the core: they ran
     on the symptom's core during its span. A log line that points to no core may be caused by anything that took most of
-    a second of any core; any other symptom without a core, by anything that ran."""
-    if symptom.cpu is None and symptom.kind == "log" and mask.any():
-        samples = case.samples
-        here = mask & samples.within(case.focus)
-        places = samples.cpu[here] * (case.focus.nanos // NANOS + 1) + (samples.wall[here] - case.focus.since) // NANOS
-        fullest = np.bincount(places, samples.weight[here] / 1e6).max(initial=0.0)
-        return bool(fullest >= _limit("made_second"))
+    a second of any core before the line. A core that the kernel held for seconds is not the work of one of them."""
+    samples, span = case.samples, Window(*symptom.span)
     if symptom.cpu is None:
-        return bool(mask.any()) or bool(states)
+        if mask.any():
+            here = mask & samples.within(span)
+            cpus, walls, weights = samples.cpu[here], samples.wall[here], samples.weight[here] / 1e6
+        else:
+            rows = case.now("cpu").within(span)
+            cpus, walls, weights = rows.cpu, rows.wall, rows.sums(tuple(states)) / 1000 * rows.numbers("span_ms") / 1000
+        places = cpus * (span.nanos // NANOS + 1) + (walls - span.since) // NANOS
+        return bool(np.bincount(places, weights).max(initial=0.0) >= _limit("made_second"))
     if symptom.kind == "steal":
         return "steal" in states
-    samples, span = case.samples, Window(*symptom.span)
     if mask.any():
         here = samples.within(span) & (samples.cpu == symptom.cpu)
         walls, weights, total = samples.wall[here & mask], samples.weight[here & mask] / 1e6, samples.time(here) / 1e6
@@ -231,8 +233,10 @@ def is_made_by(case: Case, symptom: Symptom, mask: Mask, states: Collection[str]
         return False
     if not len(walls):
         return False
+    if float(weights.sum()) >= _limit("made_part") * total:
+        return True
     fullest = float(np.bincount((walls - span.since) // NANOS, weights).max())
-    return fullest >= _limit("made_second") or float(weights.sum()) >= _limit("made_part") * total
+    return symptom.kind != "hot-core" and fullest >= _limit("made_second")
 
 
 def _pointing_to(case: Case, cpu: int | None, mask: Mask | None) -> list[Symptom]:

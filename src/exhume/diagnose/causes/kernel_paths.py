@@ -155,7 +155,7 @@ def kernel_walk(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     count = _number_of(case, walk.subject)
     if count is not None:
         builder.add(Role.ROOT_CAUSE, "count", count[1], strength="fair", count=count[0])
-    severity, hurts = Severity.INFO, hurts_others(case, load.cpu)
+    severity, hurts = Severity.INFO, hurts_others(case, load.cpu, load.mask)
     # Builds, searches and backups go through files all day.
     usual = walk.subject == _FILES or not load.is_new
     if hurts and load.cores >= WALK.limit("busy"):
