@@ -1,6 +1,7 @@
 """More work than cores: whose, in which form, who waits; and full nodes on which nothing waits for long."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.diagnose.codes import codes
@@ -268,9 +269,9 @@ def test_without_followed_threads_it_is_found_with_a_doubt(tmp_path: Path) -> No
     assert "cpu-overcommit.no-threads" in {each.code for each in finding.doubts}
 
 
-def bound(cores: str, *, cpuset: str = "/", threads: int = 4) -> Scene:
+def bound(cores: str, *, cpuset: str = "/", threads: int = 4, **facts: Any) -> Scene:
     """Threads on core 2, while the other cores have room."""
-    scene = Scene(cores=CORES, seconds=SECONDS)
+    scene = Scene(cores=CORES, seconds=SECONDS, **facts)
     scene.core(2, SINCE, UNTIL, user=995, wait_ns=round((threads - 1) * NANOS))
     for number in range(threads):
         pid = 900 + number

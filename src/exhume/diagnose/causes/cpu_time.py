@@ -11,7 +11,7 @@ from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
 from exhume.diagnose.evidence.case import Case, KnownProcess
 from exhume.diagnose.evidence.quotes import quote_column
 from exhume.diagnose.evidence.rows import Rows
-from exhume.diagnose.facts.leaks import MEMORY_V1, cgroup_counts
+from exhume.diagnose.facts.hierarchies import V2, controller_root
 from exhume.diagnose.facts.owners import CgroupOwner, for_engine, for_pod, is_workload, owner_of
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import (
@@ -29,8 +29,6 @@ from exhume.model.finding import (
 
 QUOTA = catalogue()["cfs-throttling"]
 STEAL = catalogue()["cpu-steal"]
-V1, V2 = 1, 2
-_USUAL_ROOT = "/sys/fs/cgroup"
 # Niced programs leave their core to a throttled cgroup as well.
 _ROOM = ("idle", "iowait", "nice")
 
@@ -182,7 +180,7 @@ def _member(case: Case, cgroup: str) -> KnownProcess | None:
 
 
 def _quota_remedies(case: Case, cgroup: str, owner: CgroupOwner) -> tuple[Remedy, ...]:
-    version, root = _cpu_cgroups(case)
+    version, root = controller_root(case, "cpu")
     fitting = {
         "raise-container-quota": owner.target if owner.container is not None and owner.pod is None else None,
         "raise-unit-quota": owner.unit,
@@ -198,15 +196,6 @@ def _quota_remedies(case: Case, cgroup: str, owner: CgroupOwner) -> tuple[Remedy
             rooted = replace(each, template=each.template.replace("{root}", shlex.quote(root)))
             chosen += aim((for_engine(rooted, owner),), target)
     return tuple(chosen)
-
-
-def _cpu_cgroups(case: Case) -> tuple[int, str]:
-    """The version of the cgroups with the cpu controller, and their mount point. Early recordings don't have them: if
-    v1 has memory, it has cpu too."""
-    if case.facts.cpu_cgroups is not None:
-        return case.facts.cpu_cgroup_version or V2, case.facts.cpu_cgroups
-    is_v1 = any(counts.hierarchy == MEMORY_V1 for counts in cgroup_counts(case))
-    return (V1, f"{_USUAL_ROOT}/cpu") if is_v1 else (V2, _USUAL_ROOT)
 
 
 @examines(STEAL)

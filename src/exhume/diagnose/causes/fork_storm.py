@@ -1,17 +1,20 @@
 """Processes start and end by the thousands: the kernel is busy with fork, exec and exit instead of their work."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
-from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import CORE_TAKEN, Load, Owner
 from exhume.diagnose.evidence.quotes import quote_column, quote_core, quote_share
 from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.facts.lifetimes import ShortLived, find_short_lived
+from exhume.diagnose.facts.owners import for_engine, owner_of
 from exhume.diagnose.symptoms import severity_of
-from exhume.model.finding import Culprit, Role, RuledOut, Severity
+from exhume.model.finding import Culprit, Remedy, Role, RuledOut, Severity
 
 CAUSE = catalogue()["fork-storm"]
 
@@ -100,7 +103,23 @@ def _found(  # noqa: PLR0917
     costly = rate is not None and rate < CAUSE.limit("many_forks")
     key, target = "summary-costly" if costly else "summary", "PID" if culprit.pid is None else str(culprit.pid)
     values = {"who": main.entity if main is not None else None, "rate": rate, "together": load.together}
-    return builder.found(severity, key, culprit=culprit, load=storm, target=target, values=values)
+    remedies = _remedies(case, culprit, target)
+    return builder.found(severity, key, culprit=culprit, load=storm, remedies=remedies, values=values)
+
+
+def _remedies(case: Case, culprit: Culprit, target: str) -> tuple[Remedy, ...]:
+    """The remedies for a process; a limit only for the unit or container that it runs in."""
+    owner = owner_of(case, culprit.cgroup)
+    chosen: list[Remedy] = []
+    for each in CAUSE.remedies:
+        if each.id != "limit-tasks":
+            chosen += aim((each,), target)
+        elif owner.container is not None and owner.pod is None:
+            limit = replace(each, template="docker update --pids-limit 256 --cpus 0.5 {target}")
+            chosen += aim((for_engine(limit, owner),), owner.target)
+        elif owner.unit is not None and owner.container is None:
+            chosen += aim((each,), owner.unit)
+    return tuple(chosen)
 
 
 def _is_usual(case: Case, forker: Owner | None, rate: float | None) -> bool:
@@ -158,4 +177,7 @@ def _by_counter(builder: EvidenceBuilder, case: Case, rate: float | None) -> Fou
     core = quote_core("system", share, cpu, at)
     builder.add(Role.MECHANISM, "kernel", core, strength="core_strength", cpu=cpu, share=share)
     values, culprit = {"rate": rate, "cpu": cpu}, Culprit(cpu=cpu)
-    return builder.found(Severity.WARNING, "summary-counted", culprit=culprit, weight=1.0, target="PID", values=values)
+    remedies = _remedies(case, culprit, "PID")
+    return builder.found(
+        Severity.WARNING, "summary-counted", culprit=culprit, weight=1.0, remedies=remedies, values=values
+    )

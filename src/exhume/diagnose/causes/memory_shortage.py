@@ -1,8 +1,9 @@
 """Memory shortage in a cgroup or on the node: direct reclaim in the allocating task, and repeated OOM kills."""
 
 import re
+import shlex
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
@@ -10,10 +11,21 @@ from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column, quote_event, quote_share
-from exhume.diagnose.facts.owners import fit_remedies, owner_of
+from exhume.diagnose.facts.hierarchies import V2, controller_root
+from exhume.diagnose.facts.owners import CgroupOwner, fit_remedies, owner_of
 from exhume.diagnose.symptoms import hurts_others, severity_of
 from exhume.model.clock import NANOS, Window
-from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Severity, process_entity
+from exhume.model.finding import (
+    Culprit,
+    Entity,
+    EntityKind,
+    Evidence,
+    Remedy,
+    Role,
+    RuledOut,
+    Severity,
+    process_entity,
+)
 from exhume.store.read.events import EventView
 
 RECLAIM = catalogue()["memory-reclaim"]
@@ -62,9 +74,20 @@ def memory_reclaim(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         severity = min(severity, most, key=lambda each: each.rank)
     elif severity is Severity.INFO and much:
         severity = Severity.WARNING
+    fitting = _of_cgroup(case, fitting, owner, culprit.cgroup)
     remedies = fit_remedies(fitting, owner, owner.target or culprit.cgroup or "it")
     values = {"who": culprit.process, "where": owner or _cgroup(culprit.cgroup)}
     return builder.found(severity, f"summary-{kind}", culprit=culprit, load=whole, remedies=remedies, values=values)
+
+
+def _of_cgroup(case: Case, remedies: tuple[Remedy, ...], owner: CgroupOwner, cgroup: str | None) -> tuple[Remedy, ...]:
+    """The remedies, with the file of the limit for a cgroup that is no container, pod or unit."""
+    if owner or cgroup is None:
+        return remedies
+    version, root = controller_root(case, "memory")
+    file = "memory.max" if version == V2 else "memory.limit_in_bytes"
+    template = f"echo SIZE > {shlex.quote(root)}{{target}}/{file}"
+    return tuple(replace(each, template=template) if each.id == "raise-limit" else each for each in remedies)
 
 
 def _add_reclaim(
@@ -177,7 +200,8 @@ def oom_thrash(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     severity = Severity.CRITICAL if now.bouts >= repeated else severity
     pid, inside = victim.pid if victim else None, {"cgroup": cgroup, "container": owner.container, "pod": owner.pod}
     weight, culprit = max(load.cores * case.focus.seconds, float(now.number)), Culprit(load.cpu, pid, comm, **inside)
-    remedies = fit_remedies(OOM.remedies, owner, owner.target or cgroup or comm or "it")
+    fitting = _of_cgroup(case, OOM.remedies, owner, cgroup)
+    remedies = fit_remedies(fitting, owner, owner.target or cgroup or comm or "it")
     return builder.found(
         severity, "summary", culprit=culprit, load=load, weight=weight, remedies=remedies, values=counts | values
     )

@@ -5,6 +5,7 @@ A full node is not a fault by itself. It matters if threads that don't give way 
 niced, or whose cgroup has the lowest possible shares, waits by its owner's choice.
 """
 
+import shlex
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +19,7 @@ from exhume.diagnose.evidence.quotes import quote_column
 from exhume.diagnose.evidence.rows import Rows
 from exhume.diagnose.facts.contention import Contention, Demand, Waiter, turnover
 from exhume.diagnose.facts.core_hogs import waits_of_cores
+from exhume.diagnose.facts.hierarchies import V2, controller_root
 from exhume.diagnose.facts.owners import CgroupOwner, for_engine, owner_of
 from exhume.diagnose.symptoms import find_symptoms
 from exhume.model.clock import NANOS, Window
@@ -486,14 +488,19 @@ def _squeezed(builder: EvidenceBuilder, case: Case, contention: Contention, path
     severity = Severity.CRITICAL if _softirq_on(case, stack.cores) else Severity.WARNING
     values = {"who": first.entity, "cgroup": cgroup, "where": where, "cores": cores, "room": stack.room}
     values |= {"waiting": stack.queue * len(stack.cores), "size": len(stack.cores)}
+    version, root = controller_root(case, "cpuset")
     kinds: dict[str, str | None] = {
         "widen-container-cpuset": owner.target if owner.container is not None and owner.pod is None else None,
-        "widen-unit-cpuset": owner.unit,
+        # systemd sets cpusets on v2 only (systemd.resource-control, AllowedCPUs=).
+        "widen-unit-cpuset": owner.unit if version == V2 else None,
         "fit-pod-cpuset": owner.target if owner.pod is not None else None,
-        "widen-cpuset": path if not owner else None,
+        "widen-cpuset": path if not owner or (owner.unit is not None and version != V2) else None,
     }
     weight = stack.queue * len(stack.cores) * case.focus.seconds
-    remedies, load = _aimed(SQUEEZE, kinds, owner), _load_of(case, {each.pid for each in stack.threads}, stack.cores)
+    remedies, load = (
+        _aimed(SQUEEZE, kinds, owner, root),
+        _load_of(case, {each.pid for each in stack.threads}, stack.cores),
+    )
     values |= {"gain": stack.gain}
     key = "summary-worse-off" if stack.gain else "summary"
     return builder.found(severity, key, culprit=culprit, load=load, weight=weight, remedies=remedies, values=values)
@@ -520,10 +527,12 @@ def _remedies(top: Demand | None, form: str) -> tuple[Remedy, ...]:
     return _aimed(OVERCOMMIT, kinds, owner)
 
 
-def _aimed(cause: Cause, kinds: dict[str, str | None], owner: CgroupOwner) -> tuple[Remedy, ...]:
+def _aimed(cause: Cause, kinds: dict[str, str | None], owner: CgroupOwner, root: str = "") -> tuple[Remedy, ...]:
+    """The remedies that have a target; `root` is where their cgroups are mounted."""
     chosen: list[Remedy] = []
     for each in cause.remedies:
         target = kinds.get(each.id, "")
         if target is not None:
-            chosen += aim((for_engine(each, owner),), target) if target else [each]
+            rooted = replace(each, template=each.template.replace("{root}", shlex.quote(root)))
+            chosen += aim((for_engine(rooted, owner),), target) if target else [each]
     return tuple(chosen)

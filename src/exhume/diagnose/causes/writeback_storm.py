@@ -1,18 +1,31 @@
 """More is written than the disk can take: writers are throttled, and flushers and journals burn a core."""
 
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.causes import examines
-from exhume.diagnose.evidence.builder import EvidenceBuilder, Found
+from exhume.diagnose.evidence.builder import EvidenceBuilder, Found, aim
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import Rate, node_rate, present_functions, quote_column, quote_share, rise_of
 from exhume.diagnose.evidence.stack_cause import target_of
+from exhume.diagnose.facts.hierarchies import V2, controller_root
+from exhume.diagnose.facts.owners import owner_of
 from exhume.diagnose.symptoms import has_symptom, hurts_others
-from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Severity, process_entity
+from exhume.model.finding import (
+    Culprit,
+    Entity,
+    EntityKind,
+    Evidence,
+    Remedy,
+    Role,
+    RuledOut,
+    Severity,
+    process_entity,
+)
 
 CAUSE = catalogue()["writeback-storm"]
 # Threads of file systems; apart from btrfs, their names contain the device.
@@ -80,8 +93,26 @@ def writeback_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
         severity = Severity.CRITICAL
     key = "summary-stalled" if stalled else "summary-pressed" if pressed else "summary"
     weight = max(load.cores, stalls.share if stalled else 0.0) * case.focus.seconds
-    values, target = {"who": who, "blocked": stalls.blocked}, target_of(culprit)
-    return builder.found(severity, key, culprit=culprit, load=load, weight=weight, target=target, values=values)
+    values, remedies = {"who": who, "blocked": stalls.blocked}, _remedies(case, culprit)
+    return builder.found(severity, key, culprit=culprit, load=load, weight=weight, remedies=remedies, values=values)
+
+
+def _remedies(case: Case, culprit: Culprit) -> tuple[Remedy, ...]:
+    """The remedies for a process; the limit of what a cgroup writes only on v2, as v1 does not know whose pages its
+    flusher writes (Documentation/admin-guide/cgroup-v1/blkio-controller.rst)."""
+    version, root = controller_root(case, "io")
+    owner, cgroup = owner_of(case, culprit.cgroup), culprit.cgroup
+    chosen: list[Remedy] = []
+    for each in CAUSE.remedies:
+        if each.id != "limit-writer":
+            chosen += aim((each,), target_of(culprit))
+        elif version == V2 and owner.unit is not None and owner.container is None:
+            template = "systemctl set-property --runtime {target} 'IOWriteBandwidthMax=DEVICE 100M'"
+            chosen += aim((replace(each, template=template),), owner.unit)
+        elif version == V2 and cgroup not in (None, "/"):
+            template = each.template.replace("{root}", shlex.quote(root))
+            chosen += aim((replace(each, template=template),), cgroup)
+    return tuple(chosen)
 
 
 def _add_writing(builder: EvidenceBuilder, case: Case, load: Load, *, pressed: bool) -> None:

@@ -87,8 +87,8 @@ class StackCause:
 
 
 def target_of(culprit: Culprit) -> str:
-    """The target of a remedy for a process: its container, the process, or the name that many processes share."""
-    return culprit.container or (str(culprit.pid) if culprit.pid is not None else culprit.comm or "PID")
+    """The target of a command that takes a pid, also if the process is in a container."""
+    return str(culprit.pid) if culprit.pid is not None else "PID"
 
 
 @dataclass(frozen=True, slots=True)
