@@ -1,7 +1,11 @@
 """What cgroups hold beyond themselves and their children, on fake nodes."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from tests.collect.fake_node import FakeNode
 
 from exhume.collect.cgroup import residuals as module
@@ -171,6 +175,26 @@ def old_node(node: FakeNode, zombies: int, visible: int) -> None:
     v1_node(node)
     v1_cgroup(node, "", {}, {})
     node.proc("cgroups", f"#subsys_name hierarchy num_cgroups enabled\nmemory 5 {zombies + visible} 1\n")
+
+
+def test_nothing_is_read_that_walks_all_zombies(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """memory.numa_stat has the pages by kind, and reading it is the incident itself (before 5.8)."""
+    old_node(node, 300, 4)
+    counters(node, "docker", 600)
+    node.sys("fs/cgroup/memory/docker/memory.numa_stat", "total=600 N0=600\n")
+    opened: set[str] = set()
+    monkeypatch.setattr(os, "open", note_in(opened, os.open))
+    assert by_name(residuals(node.host))["/docker"].path
+    assert {"memory.stat", "memory.usage_in_bytes"} <= opened
+    assert "memory.numa_stat" not in opened
+
+
+def note_in(opened: set[str], really: Callable[..., int]) -> Callable[..., int]:
+    def noted(path: str, *args: Any, **more: Any) -> int:
+        opened.add(Path(path).name)
+        return really(path, *args, **more)
+
+    return noted
 
 
 def test_pages_that_totals_lack_are_found_by_the_page_counters(node: FakeNode) -> None:
