@@ -6,6 +6,7 @@ Longer with EXHUME_FUZZ_SECONDS (for each target); another sequence with EXHUME_
 
 import contextlib
 import json
+import lzma
 import multiprocessing
 import os
 import random
@@ -119,7 +120,8 @@ def read_program(file: OpenFile) -> object:
 
 
 def programs() -> list[bytes]:
-    """A program of C with a note, a symbol table and unwind data, its stripped form, and one of Go."""
+    """A program of C with a note, a symbol table and unwind data, its stripped form, that with a link to a debug file
+    and with a compressed symbol table, and one of Go."""
     compiler = need("gcc")
     with tempfile.TemporaryDirectory() as name:
         source, program = Path(name) / "a.c", Path(name) / "a"
@@ -127,13 +129,20 @@ def programs() -> list[bytes]:
             "".join(f"int f{n}(int x) {{ return x * {n}; }}\n" for n in range(40)) + "int main(){return f1(2);}"
         )
         subprocess.run([compiler, "-g1", "-Wl,--build-id", "-o", program, source], check=True)
-        whole = program.read_bytes()
+        whole, debug, packed = program.read_bytes(), Path(name) / "a.debug", Path(name) / "a.xz"
+        debug.write_bytes(whole)
+        packed.write_bytes(lzma.compress(whole))
         subprocess.run(["strip", program], check=True)
         stripped = program.read_bytes()
+        subprocess.run(["objcopy", f"--add-gnu-debuglink={debug}", program], check=True)
+        linked = program.read_bytes()
+        program.write_bytes(stripped)
+        subprocess.run(["objcopy", "--add-section", f".gnu_debugdata={packed}", program], check=True)
+        with_table = program.read_bytes()
     go = Elf(0x200)
     go.add(".gopclntab", function_table({"main.main": 0x100, "runtime.goexit": 0x100}))
     go.add(".noptrdata", module_data(0x1000))
-    return [whole, stripped, go.content()]
+    return [whole, stripped, linked, with_table, go.content()]
 
 
 def replies() -> list[bytes]:
