@@ -1,5 +1,6 @@
 """Tokens: one a node, known to nobody afterwards, revoked at once."""
 
+import os
 import stat
 
 import pytest
@@ -37,6 +38,38 @@ def test_tokens_are_not_on_the_disk_and_the_file_is_private(tmp_path):
     for path in (tmp_path / "state").iterdir():
         assert token not in path.read_text()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+HUB = 8461
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("made", [True, False], ids=["a hub that ran before", "a new hub"])
+def test_what_root_changes_belongs_to_the_user_of_the_hub(tmp_path, made):
+    state = tmp_path / "lake/_hub"
+    state.parent.mkdir()
+    os.chown(state.parent, HUB, HUB)
+    if made:
+        state.mkdir(mode=0o700)
+        os.chown(state, HUB, HUB)
+    tokens = Tokens(state)
+    for change in (tokens.add, tokens.revoke):
+        change("node-1")
+        assert {
+            path.name: (path.stat().st_uid, path.stat().st_gid) for path in (state, *state.iterdir())
+        } == dict.fromkeys(("_hub", "tokens.json", "tokens.lock"), (HUB, HUB))
+
+
+@pytest.mark.root
+def test_a_file_that_the_hub_linked_to_is_not_given_to_it(tmp_path):
+    other, state = tmp_path / "other", tmp_path / "state"
+    other.write_text("of root")
+    state.mkdir()
+    for name in ("tokens.lock", "tokens.new"):
+        os.link(other, state / name)
+    os.chown(state, HUB, HUB)
+    Tokens(state).add("node-1")
+    assert (other.stat().st_uid, other.read_text()) == (0, "of root")
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", "x" * 300])

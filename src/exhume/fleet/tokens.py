@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,15 +93,18 @@ class Tokens:
     def _changing(self) -> "Iterator[dict[str, NodeToken]]":
         """Serialise changes; the file is replaced atomically."""
         try:
-            self._directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+            _make_directory(self._directory)
             lock = os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
             try:
+                _give_to_owner(lock, self._directory)
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 known = self._read()
                 yield known
                 staged = self._path.with_suffix(".new")
-                fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
+                staged.unlink(missing_ok=True)
+                fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
                 with os.fdopen(fd, "w") as file:
+                    _give_to_owner(fd, self._directory)
                     json.dump({"version": _VERSION, "tokens": [asdict(each) for each in known.values()]}, file)
                     file.flush()
                     os.fsync(fd)
@@ -110,6 +114,27 @@ class Tokens:
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise ExhumeError(f"the tokens in {self._path} can't be changed: {reason}") from error
+
+
+def _make_directory(directory: Path) -> None:
+    """Create the directory of a hub, for the owner of the one that it is in. Raises OSError."""
+    if directory.is_dir():
+        return
+    directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _give_to_owner(fd, directory.parent)
+    finally:
+        os.close(fd)
+
+
+def _give_to_owner(fd: int, directory: Path) -> None:
+    """Give an open file to the owner of its directory: root adds tokens to a hub that runs as another user, which has
+    to read them. A link to another file stays what it is. Raises OSError."""
+    owner, known = directory.stat(), os.fstat(fd)
+    alone = stat.S_ISDIR(known.st_mode) or (stat.S_ISREG(known.st_mode) and known.st_nlink == 1)
+    if os.geteuid() == 0 and alone and known.st_uid == 0 and owner.st_uid != 0:
+        os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
 def _hash(token: str) -> str:
