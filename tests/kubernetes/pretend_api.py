@@ -199,7 +199,7 @@ def broken(handler: http.server.BaseHTTPRequestHandler) -> None:
     handler.close_connection = True
 
 
-def serve(api: PretendApi) -> http.server.ThreadingHTTPServer:
+def serve(api: PretendApi, port: int = 0) -> http.server.ThreadingHTTPServer:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -225,7 +225,7 @@ def serve(api: PretendApi) -> http.server.ThreadingHTTPServer:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     api.url = f"http://127.0.0.1:{server.server_port}"
     return server
@@ -236,12 +236,18 @@ def served(node: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     """A server with one node, and a kubeconfig for it in the environment."""
     state = PretendApi()
     state.add_node(node)
-    server = serve(state)
+    with answering(state):
+        monkeypatch.setenv("KUBECONFIG", str(state.kubeconfig(directory / "kubeconfig")))
+        yield state
+
+
+@contextmanager
+def answering(state: PretendApi, port: int = 0) -> Iterator[None]:
+    server = serve(state, port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
-    monkeypatch.setenv("KUBECONFIG", str(state.kubeconfig(directory / "kubeconfig")))
     try:
-        yield state
+        yield
     finally:
         server.shutdown()
         server.server_close()

@@ -1,11 +1,12 @@
 """The recorder's side: what starts a child, faults of the API, and no effect on the recorder."""
 
 import logging
+import socket
 import time
 
 import numpy as np
 import pytest
-from tests.kubernetes.pretend_api import broken, failing
+from tests.kubernetes.pretend_api import PretendApi, answering, broken, failing
 from tests.notify.conftest import finding, incident_rows, report_of, tick_at, until
 
 from exhume.kubernetes import reporter as module
@@ -101,6 +102,36 @@ def test_an_api_that_is_away_does_not_keep_the_recorder_waiting(reporter, api, m
     began = time.monotonic()
     each.close(0.5)
     assert time.monotonic() - began < 2
+
+
+def test_an_api_that_is_away_for_ten_minutes_gets_what_is_true_then_and_every_incident(
+    reporter, tmp_path, monkeypatch, caplog
+):
+    state = PretendApi()
+    state.add_node("node-1")
+    # Nothing listens there: connections are refused.
+    reserved = socket.socket()
+    reserved.bind(("127.0.0.1", 0))
+    port = reserved.getsockname()[1]
+    state.url = f"http://127.0.0.1:{port}"
+    monkeypatch.setenv("KUBECONFIG", str(state.kubeconfig(tmp_path / "kubeconfig")))
+    each = reporter()
+    each.observe(tick_at(1), {**CALM, **{k: [v] for k, v in incident_rows(NANOS, "nic-reset").items()}}, [])
+    spent = time.thread_time()
+    for second in range(2, 602):
+        each.observe(tick_at(second), CALM, [])
+        if second in (100, 300, 590):
+            each.deliver(report_of(finding(f"cause-{second}")))
+    assert time.thread_time() - spent < 2
+    until("the outage is logged", lambda: "--kubernetes" in caplog.text)
+    assert each.outbox.delivered == 0
+    reserved.close()
+    with answering(state, port):
+        sent(each)
+        # The reset is over, the newest diagnosis is not.
+        assert state.conditions()["NICReset"][0] == "False"
+        assert state.conditions()["CPUStarved"] == ("True", "Cause590")
+        assert {event["reason"] for event in state.events.values()} == {"Cause100", "Cause300", "Cause590"}
 
 
 def test_the_taint_comes_and_goes(reporter, api):
