@@ -1,4 +1,5 @@
-"""A real Ray, from PyPI in an environment of its own, and a cluster of it: a head and workers, all on loopback."""
+"""A real Ray, from PyPI in an environment of its own, and a cluster of it: a head and workers, in a network of their
+own."""
 
 import os
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.parts import missing
+from tests.parts import missing, need
 from tests.system.machines.machine_tree import cache_directory
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,6 +23,16 @@ ROOT = Path(__file__).resolve().parents[3]
 _STORE_BYTES = 200_000_000
 _PATIENCE_S = 120.0
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "ab" * 32}
+# Ray replaces a loopback address by that of the interface to the internet, also where it is given (`ray start
+# --node-ip-address`, `ray.init`): python/ray/_private/services.py, resolve_ip_for_localhost, 2.60. So the network of a
+# cluster has one, which leads nowhere.
+_NETWORK = """
+ip link set lo up
+ip address add 192.0.2.1/32 dev lo
+ip route add default dev lo src 192.0.2.1
+echo ready
+exec cat
+"""
 
 
 def installed(name: str, *packages: str) -> Path:
@@ -45,17 +56,27 @@ def free_port() -> int:
 
 
 class RayCluster:
-    """A head without cores, and workers of one core each, as processes in sessions of their own."""
+    """A head without cores, and workers of one core each, as processes in sessions of their own. `inside` starts a
+    command in their network."""
 
     def __init__(self, programs: Path) -> None:
         self._programs = programs
         # A short path, for its sockets.
         self._place = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
         self.address = f"127.0.0.1:{free_port()}"
+        self._network: subprocess.Popen[bytes] | None = None
         self._head: subprocess.Popen[bytes] | None = None
         self.workers: list[subprocess.Popen[bytes]] = []
+        self.inside: list[str] = []
 
     def __enter__(self) -> Self:
+        self._network = subprocess.Popen(
+            [need("setpriv"), "--pdeathsig", "KILL", need("unshare"), "--net", "sh", "-ec", _NETWORK],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._network.stdout is not None and self._network.stdout.readline() == b"ready\n"
+        self.inside = [need("nsenter"), f"--net=/proc/{self._network.pid}/ns/net", "--"]
         port = self.address.rpartition(":")[2]
         options = ["--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false", f"--temp-dir={self._place}"]
         self._head = self._start("head", options)
@@ -74,20 +95,19 @@ class RayCluster:
     def kill_worker(self) -> None:
         """Kill the newest worker with all that it runs."""
         worker = self.workers.pop()
-        os.killpg(worker.pid, signal.SIGKILL)
+        _kill(worker)
         worker.wait(30)
 
     def running(self) -> list[str]:
         """What the processes of the newest worker are called."""
-        group, found = self.workers[-1].pid, []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
+        found = []
+        for pid in _session(self.workers[-1]):
             with suppress(OSError):
-                if os.getpgid(int(path.parent.name)) == group:
-                    found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace").strip())
-        return found
+                found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        return [each.strip() for each in found]
 
     def _start(self, name: str, options: Sequence[str]) -> subprocess.Popen[bytes]:
-        command = [self._programs / "ray", "start", "--block", "--node-ip-address=127.0.0.1", *options]
+        command = [*self.inside, self._programs / "ray", "start", "--block", *options]
         command += [f"--object-store-memory={_STORE_BYTES}", "--disable-usage-stats"]
         with (self._place / f"{name}.log").open("wb") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment())
@@ -99,7 +119,7 @@ class RayCluster:
         said = ""
         while time.monotonic() < deadline:
             done = subprocess.run(
-                [self._programs / "python", "-c", script],
+                [*self.inside, self._programs / "python", "-c", script],
                 capture_output=True,
                 text=True,
                 check=False,
@@ -108,8 +128,18 @@ class RayCluster:
             said = done.stdout + done.stderr
             if done.returncode == 0 and float(done.stdout.split()[-1]) >= cores:
                 return
+            ended = [name for name, process in self._processes() if process.poll() is not None]
+            assert not ended, f"{ended[0]} ended: {self._log(ended[0])}"
             time.sleep(1)
-        raise AssertionError(f"Ray has no {cores} cores: {said[-500:]}")
+        logs = "".join(f"\n{name}: {self._log(name)}" for name, _ in self._processes())
+        raise AssertionError(f"Ray has no {cores} cores after {_PATIENCE_S:.0f} s: {said[-500:]}{logs}")
+
+    def _processes(self) -> list[tuple[str, "subprocess.Popen[bytes]"]]:
+        head = [] if self._head is None else [("head", self._head)]
+        return [*head, *((f"worker{number}", worker) for number, worker in enumerate(self.workers))]
+
+    def _log(self, name: str) -> str:
+        return (self._place / f"{name}.log").read_text(errors="replace")[-1000:]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -121,9 +151,28 @@ class RayCluster:
             try:
                 process.wait(30)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+                _kill(process)
                 process.wait(30)
+        if self._network is not None:
+            self._network.communicate()
         shutil.rmtree(self._place, ignore_errors=True)
+
+
+def _session(leader: "subprocess.Popen[bytes]") -> list[int]:
+    """The processes of a head or worker: recent versions of Ray give each program of a user a process group of its own,
+    but no session."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.getsid(int(path.name)) == leader.pid:
+                found.append(int(path.name))
+    return found
+
+
+def _kill(leader: "subprocess.Popen[bytes]") -> None:
+    for pid in _session(leader):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def environment() -> dict[str, str]:

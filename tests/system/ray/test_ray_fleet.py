@@ -37,8 +37,11 @@ def cluster(programs: Path) -> Iterator[RayCluster]:
         yield made
 
 
-def start(programs: Path, lake: Path, *options: str) -> "subprocess.Popen[str]":
-    command = [programs / "python", "-m", "exhume.cli.main", "fleet", "report", "--lake", lake, "--json", "--utc"]
+def start(programs: Path, lake: Path, *options: str, cluster: RayCluster | None = None) -> "subprocess.Popen[str]":
+    command: list[str | Path] = [programs / "python", "-m", "exhume.cli.main", "fleet", "report", "--lake", lake]
+    if cluster is not None:
+        command = [*cluster.inside, *command, "--engine", "ray", "--address", cluster.address]
+    command += ["--json", "--utc"]
     command += ["--since", f"{DAYS}d", "--until", f"@{UNTIL // 10**9}", *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
 
@@ -51,7 +54,8 @@ def answer(process: "subprocess.Popen[str]") -> dict[str, Any]:
 
 
 def wait_for_task(process: "subprocess.Popen[str]", cluster: RayCluster) -> None:
-    """Until the worker that would be killed runs a task of the report: Ray's processes are called by what they run."""
+    """Until the worker that would be killed runs a task of the report: Ray's processes are called by what they run. The
+    report may not end meanwhile: its answer is larger than its pipe, so it would only stop."""
     deadline = time.monotonic() + 180
     while not any(name.startswith("ray::run_part") for name in cluster.running()):
         assert process.poll() is None, process.communicate()[1]
@@ -61,14 +65,14 @@ def wait_for_task(process: "subprocess.Popen[str]", cluster: RayCluster) -> None
 
 def test_both_engines_give_the_same_answer(programs: Path, lake: Path, cluster: RayCluster):
     local = answer(start(programs, lake))
-    ray = answer(start(programs, lake, "--engine", "ray", "--address", cluster.address))
+    ray = answer(start(programs, lake, cluster=cluster))
     assert (local.pop("engine"), ray.pop("engine")) == ("local", "ray")
     assert local["separators"] and local == ray
 
 
 def test_a_worker_that_dies_costs_nothing_but_time(programs: Path, lake: Path, cluster: RayCluster):
     local = answer(start(programs, lake))
-    process = start(programs, lake, "--engine", "ray", "--address", cluster.address)
+    process = start(programs, lake, cluster=cluster)
     # In the middle of a task.
     wait_for_task(process, cluster)
     cluster.kill_worker()
@@ -78,7 +82,7 @@ def test_a_worker_that_dies_costs_nothing_but_time(programs: Path, lake: Path, c
 
 def test_a_lake_that_goes_away_is_one_sentence(programs: Path, lake: Path, cluster: RayCluster, tmp_path: Path):
     copy = Path(shutil.copytree(lake, tmp_path / "lake"))
-    process = start(programs, copy, "--engine", "ray", "--address", cluster.address)
+    process = start(programs, copy, cluster=cluster)
     wait_for_task(process, cluster)
     copy.rename(tmp_path / "elsewhere")
     said, errors = process.communicate(timeout=120)

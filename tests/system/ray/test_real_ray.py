@@ -64,7 +64,9 @@ def dashboard(ray_bin: Path) -> Iterator[str]:
     command += [f"--port={ports[0]}", f"--dashboard-port={ports[1]}", f"--ray-client-server-port={ports[2]}"]
     command += ["--dashboard-host=127.0.0.1", "--disable-usage-stats", "--object-store-memory=80000000"]
     command += [f"--temp-dir={place}"]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RAY_"))} | TOKEN
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RAY_"))}
+    # Else Ray takes the address of the interface to the internet: python/ray/_private/services.py, get_node_ip_address.
+    clean |= {**TOKEN, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     with Path(place, "said").open("wb") as said:
         head = subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True, env=clean)
     address = f"http://127.0.0.1:{ports[1]}"
