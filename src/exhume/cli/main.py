@@ -146,7 +146,7 @@ COMMANDS = {
     "uninstall": Command("Remove the services; recordings stay.", ("exhume uninstall", "exhume uninstall --purge")),
     "demo": Command(
         "Walk through a synthetic incident on the page.",
-        ("exhume demo", "exhume demo --no-browser", "exhume demo --keep /tmp/incident"),
+        ("exhume demo", "exhume demo --no-open", "exhume demo --keep /tmp/incident"),
     ),
     "lab": Command(
         "Make pathologies and synthetic recordings to test with.",

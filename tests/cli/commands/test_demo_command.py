@@ -21,7 +21,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "exhume.cli.main", "demo", "--no-browser", "--utc"]
+COMMAND = [sys.executable, "-m", "exhume.cli.main", "demo", "--no-open", "--utc"]
 PATIENCE_S = 120
 LINK = re.compile(r"http://localhost:\d+/")
 

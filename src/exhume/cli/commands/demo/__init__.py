@@ -30,7 +30,8 @@ ANY_PORT = "127.0.0.1:0"
 
 
 def add_options(parser: ArgumentParser) -> None:
-    option(parser, "--no-browser", "Don't open a browser; the address is printed in any case.")
+    # --no-browser is its first name, which keeps working.
+    option(parser, "--no-open --no-browser", "Don't open a browser; the address is printed in any case.")
     option(parser, "--keep DIR", "Keep the recording in this directory, which must be new or empty.", type=Path)
     add_setting(parser, LISTEN)
     add_setting(parser, UTC)
@@ -77,7 +78,7 @@ def _served(directory: Path, options: Namespace) -> Iterator[tuple[str, subproce
     """The page, and its address."""
     # A bad address is refused.
     value_of(options, LISTEN)
-    open_browser = not options.no_browser and sys.stdout.isatty()
+    open_browser = not options.no_open and sys.stdout.isatty()
     usual = options.listen == LISTEN.default
     for listen in (options.listen, ANY_PORT) if usual else (options.listen,):
         with page_process(directory, listen, log_target(options), captured=True, open_browser=open_browser) as page:
