@@ -1,7 +1,9 @@
 /** What panels show instead of a drawing: long ranges to confirm, and times without a recording. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
+import { isFiltered } from "../address";
 import { duration, missingText, moment } from "../format";
+import { printQuery } from "../query";
 import { extent, recording, state, type Analysed } from "../state";
 import type { Span } from "../types";
 
@@ -47,4 +49,10 @@ export function noStacksReason(of: Span): string | null {
 export function noSourceReason(source: string, what: string): string | null {
   const missing = recording.value?.missing.find((each) => each.source === source);
   return missing ? `${what}: ${missingText(missing)}` : null;
+}
+
+/** Why there is no sample of a time with stacks: the filter, or idle cores. */
+export function noSamplesReason({ filters }: Pick<Analysed, "filters">): string {
+  if (!isFiltered(filters)) return "No samples here: the cores were idle or offline.";
+  return `No samples here match ${printQuery({ filters, cores: null })}: clear the filter, or select more.`;
 }

@@ -10,7 +10,7 @@ import { useShortcuts } from "../keyboard";
 import { Placeholder, useResource } from "../resource";
 import { change, recording, state } from "../state";
 import type { Processes, ProcessUse } from "../types";
-import { noStacksReason, ConfirmLongRange, useLongRange } from "./empty-states";
+import { noSamplesReason, noStacksReason, ConfirmLongRange, useLongRange } from "./empty-states";
 import { LongTable, type LongColumn } from "./long-table";
 import type { Panel, PanelProps } from "./panel";
 import { changeOf, coreStrip, kernelShare, sortedRows, sparkline, type ProcessSort } from "./process-rows";
@@ -22,7 +22,6 @@ const NAMED_CORES = 6;
 /** In pixels; on a phone a row has more lines. */
 const [ROW_PX, NARROW_ROW_PX] = [42, 76];
 const PLURALS: Partial<Record<Grouping, string>> = { process: "processes" };
-const NO_SAMPLES = "No samples here: the cores were idle or offline, or the filter matches nothing.";
 /** Names sort from A on, numbers from the most. */
 const ASCENDING_FIRST: readonly ProcessSort[] = ["name"];
 
@@ -33,7 +32,7 @@ function ProcessesBody({ of }: PanelProps): JSX.Element {
   const read = useResource(long ? null : key, (signal) => api.processes(of, LIMIT, signal, by));
   useShortcuts(() => [{ keys: ["b"], group: "Panels", title: "processes: group by the next", run: groupByNext }]);
   const found = read.value;
-  const empty = found?.processes.length === 0 && (noStacksReason(of) ?? NO_SAMPLES);
+  const empty = found?.processes.length === 0 && (noStacksReason(of) ?? noSamplesReason(of));
   if (long) return <ConfirmLongRange of={of} onConfirm={confirm} />;
   return (
     <div class="processes" data-testid="processes" aria-busy={read.loading}>

@@ -16,11 +16,10 @@ import { ColumnAxis, OffsetAxis, OffsetLegend, offsetTitle } from "./offsetaxes"
 import { drawCells, drawChosen } from "./offsetdraw";
 import { busiest, cellAt, countOf, fitting, kernelOf, spanOf, startOf, stepped, type Cell } from "./offsets";
 import type { Panel, PanelProps } from "./panel";
-import { noStacksReason, ConfirmLongRange, useLongRange } from "./empty-states";
+import { noSamplesReason, noStacksReason, ConfirmLongRange, useLongRange } from "./empty-states";
 import { useWidth } from "./width";
 
 const BUSIEST = 12;
-const NO_SAMPLES = "No samples here: the cores were idle or offline, or the filter matches nothing.";
 /** Columns and rows: time runs up in a column. */
 const STEPS: Record<string, [number, number]> = {
   ArrowLeft: [-1, 0],
@@ -44,7 +43,11 @@ function SubsecondBody({ of }: PanelProps): JSX.Element {
         to its end (top). Drag over it to select that time.
         {columnMs !== column && ` Columns of ${duration(column)} would be too many here.`}
       </p>
-      <Placeholder of={read} what="the samples" empty={grid?.most === 0 && (noStacksReason(of) ?? NO_SAMPLES)} />
+      <Placeholder
+        of={read}
+        what="the samples"
+        empty={grid?.most === 0 && (noStacksReason(of) ?? noSamplesReason(of))}
+      />
       {grid && grid.most > 0 && <Offsets grid={grid} of={of} />}
     </div>
   );

@@ -9,7 +9,7 @@ import { change, flameScope, otherRecording, pickingBase, state, type Analysed }
 import type { Flame } from "../../types";
 import { ExportMenu } from "../export";
 import type { Panel, PanelProps } from "../panel";
-import { noStacksReason, ConfirmLongRange, useLongRange } from "../empty-states";
+import { noSamplesReason, noStacksReason, ConfirmLongRange, useLongRange } from "../empty-states";
 import { FlameControls, FlameGraph, hasTime, useFlameModel } from "./graph";
 import { ACTIONS } from "./menu";
 
@@ -59,9 +59,8 @@ function emptyReason(of: Analysed, flame: Flame | null): string {
   const reason = noStacksReason(of);
   if (reason !== null) return reason;
   // A filter explains it; without one, blind spots come before an idle core.
-  if (isFiltered(of.filters)) return "No samples here match the filter: clear it, or select more.";
-  const spots = flame?.blind_spots.join("; ");
-  return spots ? `No samples here: ${spots}` : "No samples here: the cores were idle or offline.";
+  const spots = isFiltered(of.filters) ? "" : flame?.blind_spots.join("; ");
+  return spots ? `No samples here: ${spots}` : noSamplesReason(of);
 }
 
 /** The next box that is drawn is the baseline; the selection stays. */
