@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { announce } from "../a11y";
 import { isFiltered, MEASURES, SAMPLED_MEASURES, type Measure } from "../address";
 import { change, filters, measured } from "../state";
-import { STATES } from "../theme";
+import { STATES, type StateColour } from "../theme";
 
 const NAMES: Record<Measure, string> = {
   unusual: "unusual",
@@ -81,6 +81,32 @@ const STRENGTHS: Partial<Record<Measure, string>> = {
   busy: "strength: the share of that state in the worst second",
 };
 
+function StateSwatch({ of }: { of: StateColour }): JSX.Element {
+  return (
+    <>
+      <i class={`swatch state-${of.name}`} />
+      {of.name}
+    </>
+  );
+}
+
+/** A state of the heatmap: a click shows its share alone. */
+function StateButton({ of }: { of: StateColour }): JSX.Element {
+  const measure = MEASURES.find((each) => each === of.name);
+  return (
+    <button
+      type="button"
+      title={`${of.meaning}; show its share alone (v, V)`}
+      // The switch has a button of the same name.
+      aria-label={`${of.name}, its share alone`}
+      data-testid={`legend-${of.name}`}
+      onClick={() => measure && change({ measure }, "replace")}
+    >
+      <StateSwatch of={of} />
+    </button>
+  );
+}
+
 /** Of the heatmap, or of another drawing of cores that has a measure of its own. */
 export function Legend({ of }: { of?: Measure }): JSX.Element {
   const measure = of ?? measured.value;
@@ -98,9 +124,8 @@ export function Legend({ of }: { of?: Measure }): JSX.Element {
       )}
       {!filtered &&
         states.map((each) => (
-          <li key={each.name} title={each.meaning}>
-            <i class={`swatch state-${each.name}`} />
-            {each.name}
+          <li key={each.name} title={of && each.meaning}>
+            {of ? <StateSwatch of={each} /> : <StateButton of={each} />}
           </li>
         ))}
       {one && (

@@ -122,6 +122,7 @@ def test_the_header_shows_the_node_and_its_losses(page: Page):
     expect(facts).to_contain_text("16 cores")
     expect(facts).to_contain_text("6 m recorded")
     expect(facts).to_contain_text("not recording")
+    expect(page).to_have_title("synthetic-11 · exhume")
     facts.locator("summary").click()
     expect(facts).to_contain_text("This recording")
 
@@ -166,6 +167,20 @@ def test_the_measure_is_switched(page: Page, span, when, incident):
     middle = (when[0] + when[1]) / 2
     wait_for_colour(page, spot(page, span, middle, incident.cpu), orange)
     wait_for_colour(page, spot(page, span, middle, idle_core), lambda seen: not blue(seen))
+
+
+def test_the_legend_leads_to_the_share_of_a_state(page: Page, span, when, incident):
+    page.get_by_test_id("legend-wait").click()
+    wait_for_state(page, "measure=wait")
+    measures = page.get_by_role("group", name="what the heatmap shows")
+    expect(measures.get_by_role("button", pressed=True)).to_have_text("run-queue wait")
+    page.get_by_role("button", name="busiest", exact=True).click()
+    legend = page.get_by_role("list", name="colours of the heatmap")
+    expect(legend.get_by_role("button")).to_have_text(["system", "softirq", "user", "steal"])
+    # What matches a filter has one colour.
+    filter_by(page, f"comm:{incident.comm}")
+    wait_for_state(page, "comm=")
+    expect(legend.get_by_role("button")).to_have_count(0)
 
 
 def test_one_click_on_an_incident_gives_timeline_flame_graph_and_chain(page: Page, when, incident):
@@ -373,7 +388,9 @@ def test_what_matches_nothing_says_so(page: Page):
     page.get_by_role("button", name="show every core").click()
     wait_for_state(page, "!cores=")
     filter_by(page, "nosuchproc")
-    expect(page.get_by_test_id("flame")).to_contain_text("match the filter: clear it")
+    for panel, tab in (("flame", "Flame"), ("subsecond", "Sub-second"), ("processes", "Processes")):
+        page.get_by_role("tab", name=tab).click()
+        expect(page.get_by_test_id(panel)).to_contain_text("No samples here match comm:nosuchproc: clear the filter")
     filter_by(page, "")
     page.get_by_role("button", name="steal", exact=True).click()
     wait_for_state(page, "measure=steal")
