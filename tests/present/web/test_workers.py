@@ -66,6 +66,34 @@ def test_workers_that_end_are_replaced(reported):
     assert reported["after_kill"] == [200] * 4
 
 
+# A worker whose server ends during a job.
+LEFT = """
+import socket
+from exhume.present.web import worker
+
+ours, theirs = socket.socketpair()
+
+
+class Handle:
+    def note_damaged(self, damaged): pass
+    def damaged(self): return []
+
+
+class Handlers:
+    open_handle = staticmethod(lambda source: Handle())
+    execute = staticmethod(lambda handle, name, params: theirs.close())
+
+
+worker.send(theirs, ("recording.recording", None, []))
+worker._run_worker(ours, None, worker.shared_states(1), Handlers)
+"""
+
+
+def test_a_worker_ends_quietly_with_its_server():
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_jobs_wait_until_a_worker_joins():
     ours, theirs = socket.socketpair()
 

@@ -153,7 +153,11 @@ def _run_worker(channel: socket.socket, source: Source, state: "memoryview[int]"
         except MemoryError:
             # Replied to after this block, when the handler's frames and what they hold have been freed.
             result, exhausted = handlers.TOO_LARGE, True
-        send(channel, (result, handle.damaged()[before:]))
+        try:
+            send(channel, (result, handle.damaged()[before:]))
+        except (BrokenPipeError, ConnectionResetError):
+            # The server ended during the job.
+            break
         if exhausted:
             os._exit(0)
         if _anonymous_bytes() > held + TRIM_BYTES:
