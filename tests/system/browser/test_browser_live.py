@@ -8,7 +8,7 @@ import time
 import pytest
 from playwright.sync_api import Page, expect
 from tests.system.browser.canvas import wait_for_state
-from tests.system.browser.conftest import serving, shown
+from tests.system.browser.conftest import serving, shown, visiting
 from tests.system.browser.idle import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.root]
@@ -45,6 +45,20 @@ def test_the_first_answer_has_the_last_minute(new_page, recorded):
     assert 0 < int(selected["s1"]) - int(selected["s0"]) <= 60_000
     # Another answer takes its place: that of the selection.
     expect(page.get_by_test_id("landing")).to_have_count(0)
+
+
+def test_a_server_that_is_gone_is_not_called_live(browser, recorded):
+    context = visiting(browser)
+    page: Page = context.new_page()
+    facts = page.get_by_role("list", name="the recording")
+    with serving(recorded[1].parent / "r") as address:
+        page.goto(address)
+        shown(page)
+        expect(facts).to_contain_text("● live")
+    expect(facts).to_contain_text("no answer from the server")
+    expect(facts).not_to_contain_text("live")
+    expect(page.locator(".notice.trouble")).to_contain_text("does not respond")
+    context.close()
 
 
 def test_the_command_of_a_note_puts_it_on_the_timeline(new_page, recorded):
