@@ -1,4 +1,4 @@
-"""Takes the pictures of the pages and the terminal that the documents show: all of docs/images but page-0.1.png.
+"""Takes the pictures of the pages and the terminal that the documents show: all of docs/images but page-0.1*.png.
 
     python tools/page_pictures.py DIR              of a recording with an incident, such as `exhume lab synth` writes
     python tools/page_pictures.py --slices DIR     of the same, of few cores: who ran when the incident began
