@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
-from playwright.sync_api import Browser, Error, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Error, Page, Playwright, Route, sync_playwright
 
 from bench.flame_query import p95
 from bench.processes import BenchError
@@ -26,6 +26,9 @@ QUESTIONS = 10
 # People look at what they asked for; the harsh form is of people who never do.
 LOOK_S, NO_LOOK_S = (1.0, 3.0), (0.0, 0.0)
 HOUR_MS = 3_600_000
+# More than any window of the recording has: its processes, repeated.
+PROCESSES = 5000
+SCROLL_PX, SCROLL_FRAMES = 120, 240
 DRAWN = "() => document.querySelector('[data-testid=heatmap]')?.dataset.drawn === 'true'"
 # The verdict and the incidents.
 CARD = "() => document.querySelector('[data-testid=landing] .badge') !== null"
@@ -68,6 +71,20 @@ FRAMES = """async keys => {
     return times;
 }"""
 
+# Scrolls so many pixels with each frame; the time of each frame.
+SCROLL = """async ([pixels, frames]) => {
+    const table = document.querySelector('[data-testid=long-table]');
+    const times = [];
+    let before = await new Promise(requestAnimationFrame);
+    for (let i = 0; i < frames; i++) {
+        table.scrollTop += pixels;
+        const now = await new Promise(requestAnimationFrame);
+        times.push(now - before);
+        before = now;
+    }
+    return times;
+}"""
+
 
 def measure(work: Path, quick: bool) -> Section:
     data = synthetic(work, quick)
@@ -85,6 +102,7 @@ def measure(work: Path, quick: bool) -> Section:
             ran = [_ran(page, window.since // MILLIS) for window in data.windows(10 if quick else 40, 7)]
             hour = [_selected(page, data.span.since // MILLIS + i * 60_000, HOUR_MS, None) for i in range(rounds)]
             frames = _panned(page)
+            scrolled = _scrolled(page, data)
             people = _people(served.address, data, LOOK_S)
         with exhume_server(data.directory) as served:
             page.goto(served.address)
@@ -102,6 +120,8 @@ def measure(work: Path, quick: bool) -> Section:
         are above it. A selection: from the click until its flame graph is on the
         screen. Who ran: from the change of the view to other {WINDOW_S} seconds until every core's slices are on the
         screen. Panning and zooming: the time between two frames while keys pan and zoom the view of everything.
+        Processes: the time between two frames while the table of {PROCESSES:,} processes (those of a minute, repeated)
+        scrolls by {SCROLL_PX} pixels with each; 50 frames a second are 20 ms.
         {PEOPLE} people: each asks {QUESTIONS} questions at random ({len(KINDS)} kinds: heatmaps of the whole, of
         two hours and of ten minutes, flame graphs and differences of seconds and of a minute, offsets, processes,
         lanes, cells, marks, events; hardly any two are about the same time), of a server that one person opened before.
@@ -129,6 +149,8 @@ def measure(work: Path, quick: bool) -> Section:
                 digits=0,
             ),
             Row("the same, median", median(ran), "ms", digits=0),
+            Row(f"{PROCESSES:,} processes scroll, a frame on average", mean(scrolled), "ms", 20.0, digits=1),
+            Row("the same, 95th percentile", p95(scrolled), "ms", digits=1),
             Row("a whole hour's flame graph, drawn", median(hour) / 1000, "s", 2.0),
             Row(f"{PEOPLE} people at once who look 1 to 3 s, an answer, 95th percentile", p95(people), "s", 1.0),
             Row("the same, median", median(people), "s"),
@@ -208,6 +230,27 @@ def _panned(page: Page) -> list[float]:
     page.wait_for_timeout(1500)
     keys = ["+"] * 12 + ["ArrowLeft", "ArrowRight"] * 30 + ["ArrowRight"] * 20 + ["-"] * 12
     times: list[float] = page.evaluate(FRAMES, keys)
+    return times
+
+
+def _scrolled(page: Page, data: Synthetic) -> list[float]:
+    """Milliseconds between frames while the table of processes scrolls."""
+
+    def repeated(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        rows = found["processes"]
+        found["processes"] = [{**rows[i % len(rows)], "pid": i} for i in range(PROCESSES)]
+        route.fulfill(json=found)
+
+    pattern = "**/api/processes?*"
+    page.route(pattern, repeated)
+    since = data.span.since // MILLIS + HOUR_MS // 2
+    page.evaluate("hash => { location.hash = hash; }", f"#s0={since}&s1={since + 60_000}&tab=processes&by=process")
+    page.wait_for_function(f"() => document.querySelector('[aria-rowcount=\"{PROCESSES + 1}\"]') !== null")
+    page.wait_for_timeout(1500)
+    times: list[float] = page.evaluate(SCROLL, [SCROLL_PX, SCROLL_FRAMES])
+    page.unroute(pattern)
     return times
 
 
