@@ -2,6 +2,7 @@
 stays within its means."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -31,6 +32,7 @@ Load = Callable[..., subprocess.Popen[str]]
 
 MEMORY_MB = 150
 STORM_S = 5
+SIGTERM_S = 5.0
 # An exec costs several times what a fork does.
 FORKS_A_SECOND = {"fork": 5000, "exec": 1500}
 # Where the machine has no room for a storm another one is made.
@@ -81,6 +83,24 @@ def test_a_storm_of_processes(
     assert 0 < cost.cpu_percent_mean < 50, "its own cost is recorded, and is not the storm"
     assert cost.rss_kb_max < MEMORY_MB * 1024
     assert longest < 1_000_000, "no tick took longer than the second it has"
+
+
+@pytest.mark.needs("gcc", "taskset")
+def test_sigterm_in_a_storm_ends_it_within_seconds(
+    tmp_path: Path, start: Start, load: Load, compiled: Callable[[str], Path]
+) -> None:
+    directory = tmp_path / "recording"
+    with on_time():
+        recorder = start(directory)
+    recorder.ticks(1)
+    seconds_of_it = 3 * STORM_S
+    storm = load(compiled("fork_storm"), "exec", str(FORKS_A_SECOND["exec"] * seconds_of_it), str(seconds_of_it))
+    recorder.ticks(2)
+    recorder.send(signal.SIGTERM)
+    assert recorder.wait(SIGTERM_S) == 0
+    assert storm.poll() is None, "it was one until then"
+    clean_words(recorder)
+    assert all(segment.sealed for segment in Recording.open(directory).segments)
 
 
 COUNT = 10_000
