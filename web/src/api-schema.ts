@@ -261,6 +261,21 @@ export interface Evidence {
   functions: string[];
 }
 
+/**
+ * Of `failed` jobs, `explained` had a member on a node with an incident within `within_s` before: their `share` with
+ * its 95 % interval, how many would by chance, and the probability of at least as many.
+ */
+export interface FailedJobs {
+  failed: number;
+  explained: number;
+  within_s: number;
+  share: number;
+  low: number;
+  high: number;
+  expected: number;
+  p: number;
+}
+
 export interface Finding {
   cause: string;
   title: string;
@@ -325,6 +340,17 @@ export interface FleetChange {
   of_sick: number;
 }
 
+/**
+ * An attribute by whose values sick nodes cluster: how many values it has, those that are sick, and the share of the
+ * sick nodes in them.
+ */
+export interface FleetClusters {
+  key: string;
+  values: number;
+  sick: string[];
+  coverage: number;
+}
+
 /** Incidents that began in each hour. */
 export interface FleetHistogramShape {
   hours: number[];
@@ -376,6 +402,8 @@ export interface FleetReportShape {
   changes: FleetChange[];
   at_risk: AtRiskNode[];
   at_risk_total: number;
+  clusters: FleetClusters[];
+  jobs: FailedJobs | null;
   steps: FleetStepShape[];
   blind_spots: string[];
 }

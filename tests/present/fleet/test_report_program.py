@@ -38,6 +38,15 @@ def made_up(**others: object) -> Made:
         "onset": Made(at=2 * HOUR),
         "changes": (Made(to=Made(key="image", value="x"), before="w", sick=50, of_sick=90),),
         "at_risk": tuple(Made(node=f"n{i}", at=i * HOUR) for i in range(MAX_AT_RISK + 5)),
+        "clusters": (Made(key="label.rack", clusters=40, sick=("r7", "r9"), coverage=0.8),),
+        "jobs": Made(
+            failed=212,
+            explained=180,
+            within_s=60,
+            share=Made(value=0.85, low=0.79, high=0.89),
+            expected=12.34,
+            p=1e-9,
+        ),
         "steps": (Made(text="stop it", command="exhume fix plan", total=90),),
         "blind_spots": ("one file",),
     }
@@ -55,12 +64,18 @@ def test_all_of_a_report_is_there():
     json.dumps(shape, allow_nan=False)
     assert shape["uptime_days"] == (6.0, 8.0)
     assert (len(shape["at_risk"]), shape["at_risk_total"]) == (MAX_AT_RISK, MAX_AT_RISK + 5)
+    assert shape["clusters"] == [{"key": "label.rack", "values": 40, "sick": ["r7", "r9"], "coverage": 0.8}]
+    jobs = shape["jobs"]
+    assert jobs is not None and (jobs["failed"], jobs["explained"], jobs["expected"]) == (212, 180, 12.3)
+    assert (jobs["share"], jobs["low"], jobs["high"]) == (0.85, 0.79, 0.89)
     assert shape["changes"] == [{"key": "image", "before": "w", "value": "x", "sick": 50, "of_sick": 90}]
 
 
 def test_a_healthy_fleet_has_no_separators():
-    shape = shape_of(made_up(separators=(), common=None, hazard=None, onset=None, changes=(), at_risk=(), sick=0))
+    nothing = {"separators": (), "common": None, "hazard": None, "onset": None, "changes": (), "at_risk": ()}
+    shape = shape_of(made_up(**nothing, clusters=(), jobs=None, sick=0))
     assert (shape["common"], shape["uptime_days"], shape["onset"], shape["separators"]) == (None, None, None, [])
+    assert (shape["clusters"], shape["jobs"]) == ([], None)
 
 
 def test_an_empty_lake_has_no_report(tmp_path, capsys, monkeypatch):

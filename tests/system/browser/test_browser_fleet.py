@@ -209,13 +209,34 @@ def test_no_rule_of_access_is_broken_by_a_finished_report(new_page, planted_addr
     reported(page)
     panel = page.get_by_test_id("report")
     expect(panel).to_contain_text("ecs-agent")
-    for part in ("explained by the first", "days after boot", "at risk", "What to do next", "blind spot"):
+    parts = ("explained by the first", "days after boot", "at risk", "What to do next", "blind spot")
+    for part in (*parts, "had a member on a node with an incident within 60 s before"):
         expect(panel).to_contain_text(part)
     page.evaluate("() => document.querySelectorAll('details').forEach(each => { each.open = true; })")
     assert not (broken := violations(page)), "\n".join(broken)
     page.keyboard.press("Escape")
     if look == "phone":
         assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
+
+
+def test_clusters_of_sick_nodes_are_named_and_selected(new_page, tmp_path):
+    """Racks, none of whose attributes explains which are sick."""
+    made = planted(tmp_path / "lake", plan(400, 0.2, seed=3, cause=False, clusters="rack", cluster_size=16))
+    key = made.truth.clustered_by
+    with served(made.directory) as address:
+        page = opened(new_page, address)
+        reported(page)
+        panel = page.get_by_test_id("report")
+        clusters = panel.get_by_role("listitem").filter(has_text=f"Sick nodes come in clusters by {key}")
+        named = clusters.locator("button[title*='and select']")
+        value = named.first.inner_text()
+        assert {each.inner_text() for each in named.all()} <= set(made.truth.sick_clusters)
+        named.first.click()
+        wait_for_state(page, f"pick={key}")
+        assert state(page)["pick"] == f"{key};{value}"
+        cells_drawn(page, group=key)
+        clusters.get_by_role("button", name=key, exact=True).click()
+        wait_for_state(page, "order=worst")
 
 
 def test_on_a_phone_the_answer_is_above_the_nodes_and_leads_to_the_report(new_page, planted_address):

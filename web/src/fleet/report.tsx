@@ -3,7 +3,7 @@ import type { JSX } from "preact";
 import { announce } from "../a11y";
 import { count, day, number, percent, plural } from "../format";
 import { useShortcuts } from "../keyboard";
-import type { FleetReport, Separator } from "../types";
+import type { FailedJobs, FleetClusters, FleetReport, Separator } from "../types";
 import { causeTitle } from "./incidents";
 import { blindSpotsOpen, report } from "./lake";
 import { change, state } from "./state";
@@ -92,6 +92,13 @@ function Ready({ of }: { of: FleetReport }): JSX.Element {
       ) : (
         <Separators of={listed(of)} />
       )}
+      {of.clusters.length > 0 && (
+        <ul class="findings">
+          {of.clusters.map((each) => (
+            <Clusters key={each.key} of={each} />
+          ))}
+        </ul>
+      )}
       {explained.length > 0 && (
         <details>
           <summary>{plural(explained.length, "more", "more")}, explained by the first</summary>
@@ -111,6 +118,7 @@ function Ready({ of }: { of: FleetReport }): JSX.Element {
             {count(each.sick)} of {plural(each.of_sick, "sick node")}.
           </li>
         ))}
+        {of.jobs && <Jobs of={of.jobs} />}
       </ul>
       {of.at_risk.length > 0 && (
         <details>
@@ -169,6 +177,55 @@ function CommonCause({ of }: { of: NonNullable<FleetReport["common"]> }): JSX.El
       )}
       .
     </>
+  );
+}
+
+const CLUSTERS_NAMED = 4;
+
+function Clusters({ of }: { of: FleetClusters }): JSX.Element {
+  const more = of.sick.length - CLUSTERS_NAMED;
+  return (
+    <li>
+      Sick nodes come in clusters by{" "}
+      <button
+        type="button"
+        class="link"
+        title={`group by ${of.key}`}
+        onClick={() => change({ group: of.key, order: "worst" })}
+      >
+        {of.key}
+      </button>
+      {of.sick.length > 0 && (
+        <>
+          : {percent(of.coverage)} of them are in{" "}
+          {of.sick.slice(0, CLUSTERS_NAMED).map((value, i) => (
+            <span key={value}>
+              {i > 0 && ", "}
+              <button
+                type="button"
+                class="link"
+                title={`group by ${of.key} and select ${value}`}
+                onClick={() => change({ group: of.key, pick: { key: of.key, value }, node: "" })}
+              >
+                {value}
+              </button>
+            </span>
+          ))}
+          {more > 0 && ` and ${count(more)} more`} of {plural(of.values, "value")}
+        </>
+      )}
+      .
+    </li>
+  );
+}
+
+function Jobs({ of }: { of: FailedJobs }): JSX.Element {
+  return (
+    <li>
+      Of {plural(of.failed, "failed job")}, <strong>{count(of.explained)}</strong> had a member on a node with an
+      incident within {of.within_s} s before ({percent(of.share)}, {percent(of.low)} to {percent(of.high)}); by chance
+      {` ${number(of.expected)} `}would.
+    </li>
   );
 }
 

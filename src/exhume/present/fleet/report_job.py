@@ -45,6 +45,8 @@ def without_report(state: Literal["computing", "failed"], detail: str) -> FleetR
         "changes": [],
         "at_risk": [],
         "at_risk_total": 0,
+        "clusters": [],
+        "jobs": None,
         "steps": [],
         "blind_spots": [],
     }

@@ -7,6 +7,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+from exhume.fleet.cohort.jobs import JobView
 from exhume.fleet.cohort.separators import Separator
 from exhume.fleet.engines.local import LocalEngine
 from exhume.fleet.lake import Lake
@@ -15,10 +16,10 @@ from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.errors import ExhumeError
 from exhume.model.settings import S3_ENDPOINT
 from exhume.present.fleet.lake import HOUR_MS, LakeHandle
-from exhume.present.fleet.schemas import FleetReportShape, SeparatorShape
+from exhume.present.fleet.schemas import FailedJobs, FleetReportShape, SeparatorShape
 
 DAYS = 7
-MAX_AT_RISK, MAX_CHANGES = 50, 5
+MAX_AT_RISK, MAX_CHANGES, MAX_SICK_CLUSTERS = 50, 5, 50
 # Request handling has priority over the report.
 _NICE = 10
 
@@ -61,6 +62,16 @@ def shape_of(found: FleetReport) -> FleetReportShape:
         ],
         "at_risk": [{"node": each.node, "at": each.at // MILLIS} for each in found.at_risk[:MAX_AT_RISK]],
         "at_risk_total": len(found.at_risk),
+        "clusters": [
+            {
+                "key": each.key,
+                "values": each.clusters,
+                "sick": list(each.sick[:MAX_SICK_CLUSTERS]),
+                "coverage": each.coverage,
+            }
+            for each in found.clusters
+        ],
+        "jobs": None if found.jobs is None else _jobs(found.jobs),
         "steps": [{"text": each.text, "command": each.command, "nodes": each.total} for each in found.steps],
         "blind_spots": list(found.blind_spots),
     }
@@ -79,6 +90,19 @@ def _separator(each: Separator) -> SeparatorShape:
         "coverage": each.coverage,
         "same_nodes": len(each.same_nodes),
         "explained": each.explained,
+    }
+
+
+def _jobs(found: JobView) -> FailedJobs:
+    return {
+        "failed": found.failed,
+        "explained": found.explained,
+        "within_s": found.within_s,
+        "share": found.share.value,
+        "low": found.share.low,
+        "high": found.share.high,
+        "expected": round(found.expected, 1),
+        "p": found.p,
     }
 
 

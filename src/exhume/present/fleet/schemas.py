@@ -188,6 +188,30 @@ class FleetStepShape(TypedDict):
     nodes: int
 
 
+class FailedJobs(TypedDict):
+    """Of `failed` jobs, `explained` had a member on a node with an incident within `within_s` before: their `share`
+    with its 95 % interval, how many would by chance, and the probability of at least as many."""
+
+    failed: int
+    explained: int
+    within_s: int
+    share: float
+    low: float
+    high: float
+    expected: float
+    p: float
+
+
+class FleetClusters(TypedDict):
+    """An attribute by whose values sick nodes cluster: how many values it has, those that are sick, and the share of
+    the sick nodes in them."""
+
+    key: str
+    values: int
+    sick: list[str]
+    coverage: float
+
+
 class FleetReportShape(TypedDict):
     """The lake's report. `state` is `computing` while the first one is computed, `failed` where `detail` says why there
     is none. `uptime_days` is when first incidents come after boot, the middle 80 % of them."""
@@ -206,5 +230,7 @@ class FleetReportShape(TypedDict):
     changes: list[FleetChange]
     at_risk: list[AtRiskNode]
     at_risk_total: int
+    clusters: list[FleetClusters]
+    jobs: FailedJobs | None
     steps: list[FleetStepShape]
     blind_spots: list[str]
