@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.parts import missing
 from tests.system.machines.machine_tree import cache_directory
+from tests.system.machines.nspawn_machine import Machine
 
 ROOT = Path(__file__).resolve().parents[3]
 # Packages of the lock that only build the program.
@@ -26,6 +27,8 @@ BUILD_ONLY = (
     "tomlkit",
     "trove-classifiers",
 )
+# The program and the interpreter of the tests in an nspawn container: outside of home directories.
+PROGRAM, PYTHON = "/opt/exhume/bin/exhume", "/opt/python"
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
 
@@ -81,6 +84,18 @@ def install(wheel: Path, venv: Path) -> Path:
     pip = [*PIP, "--python", venv / "bin/python", "--no-cache-dir"]
     run(*offline, *pip, "install", "--no-index", "--only-binary=:all:", "--find-links", wheelhouse(), wheel)
     return venv / "bin/exhume"
+
+
+def mounts_of(opt: Path) -> list[str]:
+    """Options of systemd-nspawn that mount the interpreter and the installed program."""
+    return [f"--bind-ro={Path(sys.base_prefix).resolve()}:{PYTHON}", f"--bind-ro={opt}:/opt/exhume"]
+
+
+def boot_with_python(machine: Machine) -> None:
+    # The interpreter's own libraries: its rpath is that of its place on the host.
+    machine.write("/etc/ld.so.conf.d/python.conf", f"{PYTHON}/lib\n")
+    machine.boot()
+    machine.run("ldconfig")
 
 
 def clean_environment() -> dict[str, str]:

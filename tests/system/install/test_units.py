@@ -3,15 +3,14 @@ come back after a hang and a reboot, and go without a trace. In the order of a n
 one a node on which the services run."""
 
 import json
-import os
 import re
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.system.install.program import PROGRAM, boot_with_python, mounts_of
 from tests.system.machines.machine_leftovers import remove_leftovers
 from tests.system.machines.machine_tree import machine_tree
 from tests.system.machines.nspawn_machine import Machine
@@ -25,9 +24,6 @@ pytestmark = [
     pytest.mark.xdist_group("services"),
 ]
 
-PROGRAM = "/opt/exhume/bin/exhume"
-# Where the interpreter of the tests is in the container: outside of home directories.
-PYTHON = "/opt/python"
 MOST_EXPOSURE = 4.0
 CAPABILITY_BITS = {
     "CAP_DAC_READ_SEARCH": 2,
@@ -50,33 +46,11 @@ OF_BOOTS = re.compile(r"var/log/wtmp|var/tmp/systemd-private-[0-9a-f]+-systemd-.
 
 
 @pytest.fixture(scope="module")
-def opt(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The installed program for a container in which its interpreter is at another place."""
-    copy = tmp_path_factory.mktemp("opt") / "exhume"
-    shutil.copytree(program.parents[1], copy, symlinks=True, copy_function=os.link)
-    for link in copy.glob("bin/python*"):
-        link.unlink()
-        link.symlink_to(f"{PYTHON}/bin/{Path(sys.executable).resolve().name}")
-    configuration = (copy / "pyvenv.cfg").read_text()
-    script = (copy / "bin/exhume").read_text()
-    for name in ("pyvenv.cfg", "bin/exhume"):
-        (copy / name).unlink()
-    (copy / "pyvenv.cfg").write_text(re.sub(r"(?m)^home = .*$", f"home = {PYTHON}/bin", configuration))
-    (copy / "bin/exhume").write_text(re.sub(r"^#!.*", "#!/opt/exhume/bin/python", script))
-    (copy / "bin/exhume").chmod(0o755)
-    return copy
-
-
-@pytest.fixture(scope="module")
 def machine(opt: Path) -> Iterator[Machine]:
     remove_leftovers()
-    mounts = [f"--bind-ro={Path(sys.base_prefix).resolve()}:{PYTHON}", f"--bind-ro={opt}:/opt/exhume"]
     rights = ["--capability=all", "--system-call-filter=perf_event_open syslog fsopen fsconfig fsmount"]
-    with Machine(machine_tree(), [*mounts, *rights]) as made:
-        # The interpreter's own libraries: its rpath is that of its place on the host.
-        made.write("/etc/ld.so.conf.d/python.conf", f"{PYTHON}/lib\n")
-        made.boot()
-        made.run("ldconfig")
+    with Machine(machine_tree(), [*mounts_of(opt), *rights]) as made:
+        boot_with_python(made)
         be_like_a_node(made)
         yield made
 
