@@ -133,15 +133,27 @@ def test_when_a_walk_over_what_grows_takes_a_core(
     assert "takes a core in about" in forecast.text
 
 
-def test_turns_of_a_walker_give_the_cost_of_each(tmp_path: Path) -> None:
-    """A reader that pauses after each walk: 0.3 s over all of them, every second."""
-    scene, counts = growing("mounts", 20_000, 300, 10)
+def walked_in_turns(scene: Scene, every: int, wait_s: float) -> None:
+    """A reader that walks for 0.3 s of CPU time, every so many seconds; after each 41 ms it waits for its core."""
     stack = scene.stack_of(READ_MOUNTS)
-    for second in range(60, LEARNED):
+    for second in range(60, LEARNED, every):
+        moment, waited = second + 0.1, dict.fromkeys(range(second, second + every), 0.0)
         for number in range(29):
-            moment = second + 0.1 + number / RATE
+            if number and number % 4 == 0:
+                moment += wait_s
+                waited[int(moment)] += wait_s
             row = {"cpu": 1, "pid": 900, "tid": 900, "comm": "agent", "stack": stack}
             scene.row("samples", moment, weight_us=round(1e6 / RATE), **row)
+            moment += 1 / RATE
+        for tick, wait in waited.items():
+            scene.row("run_delays", tick, tid=900, pid=900, comm="agent", cpu=1, run_ns=1, wait_ns=round(wait * 1e9))
+
+
+@pytest.mark.parametrize(("every", "wait_s"), [(1, 0.0), (2, 0.09), (4, 0.4)], ids=["alone", "crowded", "overrun"])
+def test_turns_of_a_walker_give_the_cost_of_each(every: int, wait_s: float, tmp_path: Path) -> None:
+    """Its pauses are no waits and its waits are no pauses, however long both are."""
+    scene, counts = growing("mounts", 20_000, 300, 10)
+    walked_in_turns(scene, every, wait_s)
     case = case_of(scene, tmp_path, LEARNED)
     walk = case.load(catalogue()["mount-storm"].group("reading"))
     points = [(at(second), counts[second]) for second in range(0, LEARNED, 10)]

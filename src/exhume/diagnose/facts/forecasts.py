@@ -14,7 +14,7 @@ import numpy as np
 from exhume.diagnose.catalogue import catalogue, thresholds
 from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import Load
-from exhume.diagnose.evidence.rows import Floats, Rows
+from exhume.diagnose.evidence.rows import Floats, Ints, Mask, Rows
 from exhume.diagnose.growth import HOUR_NS, RECORDING, forecast_text, growth_between, held_by_each, mean_of, milestone
 from exhume.model.clock import NANOS
 from exhume.model.finding import Estimate, Forecast, Milestone
@@ -97,8 +97,8 @@ def _share_of_each(case: Case, walk: Load, points: Points) -> Estimate | None:
 
 
 def round_cost(case: Case, walk: Load, counts: Points) -> Estimate | None:
-    """The cost of a walk per item (us), from the walker's longest uninterrupted turns that began and ended within the
-    focus. None if it pauses too little to tell one turn from the next."""
+    """The cost of a walk per item (us), from the walker's longest turns that began and ended within the focus; a turn
+    in which it had to wait for a core is one. None if it pauses too little to tell one turn from the next."""
     samples, owner = case.samples, walk.main_owner
     if owner is None or not counts:
         return None
@@ -109,7 +109,8 @@ def round_cost(case: Case, walk: Load, counts: Points) -> Estimate | None:
         return None
     period = float(np.median(weights))
     gap = round(_limit("round_gap") * period * 1000)
-    turns = np.split(np.arange(len(own)), np.flatnonzero(np.diff(walls) > gap) + 1)
+    pauses = (np.diff(walls) > gap) & ~_waits_between(case, owner.pid, walls, round(period * 1000))
+    turns = np.split(np.arange(len(own)), np.flatnonzero(pauses) + 1)
     whole = [
         (float(weights[turn].sum()), int(walls[turn[0]]))
         for turn in turns
@@ -125,6 +126,32 @@ def round_cost(case: Case, walk: Load, counts: Points) -> Estimate | None:
     known = np.interp([wall for _, wall in longest], [wall for wall, _ in counts], [number for _, number in counts])
     costs = [took / max(count, 1.0) for (took, _), count in zip(longest, known.tolist(), strict=True)]
     return mean_of(costs, period / max(float(known.max()), 1.0))
+
+
+def _waits_between(case: Case, pid: int, walls: Ints, period: int) -> Mask:
+    """Which gaps between samples of a process are waits for a core rather than pauses, by its run delay in each tick:
+    it goes to the shortest gaps first, as what takes turns with others waits for milliseconds."""
+    gaps = np.diff(walls) - period
+    waits, rows = np.zeros(len(gaps), np.bool_), case.now("run_delays")
+    rows = rows.where(rows.numbers("pid") == pid)
+    if not len(rows) or not len(gaps):
+        return waits
+    first = int(rows.wall.min())
+    ticks = (rows.wall - first + NANOS // 2) // NANOS
+    # From the tick before the first row on, as the first sample may be older.
+    left = np.bincount(ticks + 1, np.nan_to_num(rows.numbers("wait_ns")), int(ticks.max()) + 2)
+    begins, ends = (np.clip((each - first) // NANOS + 1, 0, len(left) - 1) for each in (walls[:-1], walls[1:]))
+    for place in np.argsort(gaps, kind="stable").tolist():
+        needed, since, until = float(gaps[place]), int(begins[place]), int(ends[place])
+        if needed <= 0:
+            continue
+        waits[place] = left[since : until + 1].sum() >= _limit("waited_part") * needed
+        # A wait is counted in the tick in which it ends.
+        for tick in range(until, since - 1, -1) if waits[place] else ():
+            taken = min(float(left[tick]), needed)
+            left[tick] -= taken
+            needed -= taken
+    return waits
 
 
 def walk_milestones(tracked: int, cost: Estimate, pace: Estimate) -> list[Milestone]:
