@@ -16,7 +16,6 @@ others    delta for every integer and a dictionary for text: a tenth to a third 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ import pyarrow as pa
 
 # Not pyarrow.compute: on import it documents and wraps each of Arrow's 300 functions, which takes a tenth of the
 # recorder's start-up time. These are the same functions, called by name. Methods like Table.take import it too.
-from pyarrow._compute import SortOptions, call_function
+from pyarrow._compute import ArraySortOptions, SortOptions, call_function
 
 # Row groups are in time order, so a reader of five seconds decodes one or two of them, and the sealer holds only one in
 # memory.
@@ -107,14 +106,15 @@ def _by_frames(stacks: pa.ListArray) -> pa.Array:
         stacks = stacks.chunk(0)
     frames = call_function("list_flatten", [stacks]).to_numpy()
     lengths = call_function("list_value_length", [stacks]).to_numpy(zero_copy_only=False)
-    return pa.array(order_by_prefix(frames, lengths))
+    return order_by_prefix(frames, lengths)
 
 
-def order_by_prefix(values: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> list[int]:
+def order_by_prefix(values: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> pa.Array:
     """The order that places lists with the same beginning next to each other; the lists are concatenated in `values`.
     They are compared as bytes: any order with this property will do."""
-    content = values.tobytes()
-    bounds = np.concatenate(([0], np.cumsum(lengths))) * values.itemsize
-    ends = bounds.tolist()
-    keys = [content[begin:end] for begin, end in pairwise(ends)]
-    return sorted(range(len(keys)), key=keys.__getitem__)
+    bounds = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=bounds[1:])
+    bounds *= values.itemsize
+    content = pa.py_buffer(np.ascontiguousarray(values))
+    keys = pa.Array.from_buffers(pa.large_binary(), len(lengths), [None, pa.py_buffer(bounds), content])
+    return call_function("array_sort_indices", [keys], ArraySortOptions())

@@ -272,7 +272,7 @@ class _Paths:
         comm, stack, values, frames, lengths = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
         small = frames.astype(np.int32)
         rank = np.empty_like(lengths)
-        rank[order_by_prefix(small, lengths)] = np.arange(len(lengths))
+        rank[order_by_prefix(small, lengths).to_numpy()] = np.arange(len(lengths))
         order = np.lexsort((rank[stack], comm))
         stack = stack[order]
         # The root and the process precede the frames.
