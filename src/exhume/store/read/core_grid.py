@@ -50,7 +50,11 @@ DEFAULT_MEASURE = "unusual"
 # The measure behind unusual seconds: the kernel's share, with WAITED if tasks waited for nearly all of the second, and
 # HELD_CORE if the kernel took nearly all of what the hypervisor left.
 HELD = "held"
-_COLUMNS = ("time", "cpu", "span_ms", "user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
+# Columns that place a row, and all columns of states.
+_PLACE = ("time", "cpu", "span_ms")
+_COLUMNS = (*_PLACE, "user", "nice", "system", "irq", "softirq", "iowait", "steal", "idle")
+# A core that waits for a disk is idle: it is busy with whatever else it did.
+_BUSY = tuple(state for state in STATES if state != "iowait")
 # The low bits hold the leading state below the value, so that one maximum finds both.
 STATE_BITS = 3
 _STATE = (1 << STATE_BITS) - 1
@@ -118,7 +122,12 @@ def columns_for(measure: str) -> list[str]:
     """The columns to read for a measure. Raises UsageError for an unknown one."""
     if measure not in (*MEASURES, HELD):
         raise UsageError(f"there is no measure {measure}; the measures are {', '.join(MEASURES)}")
-    return [*_COLUMNS, *(["wait_ns"] if measure in ("wait", HELD, *UNUSUAL_MEASURES) else [])]
+    if measure in (HELD, *UNUSUAL_MEASURES):
+        return [*_COLUMNS, "wait_ns"]
+    if measure == "wait":
+        return [*_PLACE, "wait_ns"]
+    # A view of hours decodes hundreds of segments for a measure that their overviews lack: no column too many.
+    return [*_PLACE, *(part for state in (_BUSY if measure == "busy" else (measure,)) for part in _PARTS[state])]
 
 
 def build_grid(
@@ -207,8 +216,7 @@ def _measured(rows: pa.Table, measure: str) -> dict[str, npt.NDArray[Any]]:
 def _scores(columns: dict[str, npt.NDArray[Any]], measure: str) -> npt.NDArray[np.int32]:
     """The permille of each row, and in the low STATE_BITS the state that had it, or most of it."""
     if measure == "busy":
-        # A core that waits for a disk is idle: it is busy with whatever else it did.
-        return _leading(columns, tuple(state for state in STATES if state != "iowait"))
+        return _leading(columns, _BUSY)
     if measure == HELD:
         kernel = np.minimum(np.sum([_taken(columns, state) for state in KERNEL_STATES], axis=0), 1000)
         held = np.where(is_held(kernel, columns["steal"].astype(np.int32)), HELD_CORE, 0).astype(np.int32)

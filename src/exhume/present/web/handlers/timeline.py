@@ -211,7 +211,7 @@ def cell(handle: RecordingHandle, params: CellParams) -> Reply:
     shape["state"] = CELL_STATES[state]
     measure = HELD if params.measure in UNUSUAL_MEASURES else params.measure
     reaching = Window(within.since - LONGEST_ROW_NS, within.until)
-    rows = recording.read("cpu", reaching, [*columns_for("wait"), "wall"], [params.cpu])
+    rows = recording.read("cpu", reaching, [*columns_for(HELD), "wall"], [params.cpu])
     row = greatest_row(rows, measure, within)
     if row is None:
         return json_reply(shape)
