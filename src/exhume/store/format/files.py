@@ -12,6 +12,8 @@ from exhume.store.format.schema import DAMAGED, UnreadableFile
 NOT_REGULAR = "not a regular file"
 TOO_LARGE = "too large for a file of a recording"
 FORBIDDEN = "permission denied"
+# Up to this size, a file is read in less time than it is mapped, faulted in page by page, and unmapped.
+_READ_BYTES = 64 << 10
 
 
 def open_regular(path: Path) -> int:
@@ -62,9 +64,11 @@ def read_regular(path: Path | str, most: int) -> bytes:
 
 
 def map_regular(path: Path) -> pa.Buffer:
-    """Map a file that no process changes any more. Raises as open_regular does."""
-    fd = open_regular(path)
+    """The content of a file that no process changes any more; a small one is read. Raises as open_regular does."""
+    fd, size = _open(path)
     try:
+        if 0 < size <= _READ_BYTES:
+            return pa.py_buffer(os.read(fd, size))
         return pa.py_buffer(mmap.mmap(fd, 0, access=mmap.ACCESS_READ))
     except (ValueError, OSError) as error:
         # An empty file can't be mapped.
