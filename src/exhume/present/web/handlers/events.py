@@ -83,6 +83,12 @@ def _short(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]} …"
 
 
+def _filtered_columns(wanted: ProfileFilter) -> list[str]:
+    """The columns that `_concerning` looks at."""
+    values = {"cpu": wanted.cpus, "comm": wanted.comm, "pid": wanted.pid, "container": wanted.container}
+    return [name for name, value in values.items() if value is not None]
+
+
 def _concerning(rows: pa.Table, wanted: ProfileFilter) -> pa.Table:
     """The events that name what the filter selects, or that name nothing of that kind."""
     kept = pa.array(np.ones(rows.num_rows, np.bool_))
@@ -106,7 +112,7 @@ def marks(handle: RecordingHandle, params: MarksParams) -> Reply:
     """Events of the same kind within a cell, pooled into one mark."""
     query = BoundQuery.of(handle, params)
     window, cells = query.window, params.cells
-    columns = ["wall", "kind", "severity", "source", "text", "cpu", "comm", "pid", "container", "trigger"]
+    columns = ["wall", "kind", "severity", "source", "text", "trigger", *_filtered_columns(query.filter)]
     rows = _concerning(_without_repeats(query.recording.read("events", window, columns)), query.filter)
     own = _recorder_events(handle, window)
     found: dict[tuple[int, str], Mark] = {}
