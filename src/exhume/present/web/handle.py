@@ -143,6 +143,15 @@ class RecordingHandle:
             with suppress(RecordingError):
                 self.recording().note_damaged(files)
 
+    def of_all_segments(self, query: Hashable, compute: Callable[[], _Value]) -> _Value:
+        """A value computed from the whole recording, cached while the recording doesn't change."""
+        recording = self.recording()
+        if not recording.segments or not recording.sealed:
+            return compute()
+        first, last = recording.segments[0], recording.segments[-1]
+        key = ("all", len(recording.segments), first.name, query)
+        return self.cache.get([last], key, lambda _: compute())[0]
+
     def container_names(self) -> dict[str, str]:
         """Container names by id, from the whole recording: a name may have been logged hours earlier."""
         recording = self.recording()

@@ -69,6 +69,10 @@ class Pooled:
     values: npt.NDArray[np.int16]
     states: npt.NDArray[np.int16]
 
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes + self.states.nbytes
+
     def to_grid(self, measure: str) -> CoreGrid:
         return CoreGrid(self.window, measure, self.cpus, self.values.astype(np.int32), self.states.astype(np.int8))
 

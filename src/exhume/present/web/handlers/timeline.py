@@ -121,6 +121,10 @@ def pool_measure(handle: RecordingHandle, window: Window, cells: int, measure: s
         grid = handle.recording().cores(window, cells, measure)
         values = np.where(grid.values == GAP, GAP, np.minimum(grid.values, MOST_PERMILLE)).astype(np.int16)
         return Pooled(grid.window, grid.cpus, values, grid.dominant.astype(np.int16))
+    if window == handle.span():
+        # Every page asks for this first.
+        query = ("pooled", window, cells, measure)
+        return handle.of_all_segments(query, lambda: pool_seconds(_pieces(handle, window, measure), window, cells))
     return pool_seconds(_pieces(handle, window, measure), window, cells)
 
 
