@@ -12,7 +12,7 @@ _TRIGGERS = ("-edge", "-level", "-fasteoi")
 class InterruptRow(NamedTuple):
     """The counts of one interrupt, one for each CPU of the header, and its name."""
 
-    counts: NDArray[np.int64]
+    counts: list[int]
     name: str
 
 
@@ -31,7 +31,7 @@ def parse_row(row: bytes, width: int) -> InterruptRow | None:
     fields = row.split(None, width + 1)
     if len(fields) <= width or not fields[width].isdigit():
         return None
-    counts = np.array(list(map(int, fields[1 : width + 1])), np.int64)
+    counts = list(map(int, fields[1 : width + 1]))
     rest = fields[width + 1] if len(fields) > width + 1 else b""
     return InterruptRow(counts, interrupt_name(rest, numbered=fields[0].rstrip(b":").isdigit()))
 

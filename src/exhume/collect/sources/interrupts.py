@@ -11,13 +11,10 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from exhume.collect.source import Pace, TickRows, table_rows
 from exhume.model.clock import MILLIS, Tick
 from exhume.model.errors import SourceUnavailable
-from exhume.procfs.counters import steps_of_u32
+from exhume.procfs.counters import step_of_u32
 from exhume.procfs.host import Host, ProcFile, subdirectories
 from exhume.procfs.interrupts import parse_header, parse_label, parse_row
 
@@ -90,7 +87,6 @@ class NicQueues:
         return None
 
 
-Counts = NDArray[np.int64]
 Row = tuple[Any, ...]
 
 _CHEAP_NS = MILLIS // 2
@@ -104,7 +100,7 @@ class _Line:
     """One interrupt: the text of its row at the last read, and what is known about it."""
 
     text: bytes = b""
-    counts: Counts | None = None
+    counts: list[int] | None = None
     name: str = ""
     nic: NicQueue | None = None
     affinity: str | None = None
@@ -190,16 +186,17 @@ class InterruptSource:
             self._identify(label, line)
         rows += self._moved(label, line, row.counts, tick)
 
-    def _moved(self, label: str, line: _Line, counts: Counts, tick: Tick) -> list[Row]:
+    def _moved(self, label: str, line: _Line, counts: list[int], tick: Tick) -> list[Row]:
         before, line.counts = line.counts, counts
         if before is None:
             return []
         least = 1 if label.isdigit() else int(_STORM_PER_S * max((tick.end - line.since) / 1e9, 0.001))
-        steps = steps_of_u32(counts, before)
         device, queue = (line.nic.device, line.nic.queue) if line.nic else (None, None)
+        # One by one: most lines have the same counts as before on most cores.
         return [
-            (line.since, label, line.name, self._cpus[column], int(steps[column]), device, queue, line.affinity)
-            for column in np.flatnonzero(steps >= least).tolist()
+            (line.since, label, line.name, cpu, step, device, queue, line.affinity)
+            for cpu, now, then in zip(self._cpus, counts, before, strict=True)
+            if now != then and (step := step_of_u32(now, then)) >= least
         ]
 
     def _read_queues(self, tick: Tick, rows: list[Row]) -> None:
@@ -212,9 +209,9 @@ class InterruptSource:
             content = line.per_core.read_or_none()
             if content is None:
                 continue
-            every = np.array(list(map(int, content.split(b","))), np.int64)
+            every = list(map(int, content.split(b",")))
             if self._cpus and self._cpus[-1] < len(every):
-                rows += self._moved(label, line, every[list(self._cpus)], tick)
+                rows += self._moved(label, line, [every[cpu] for cpu in self._cpus], tick)
                 line.text = b""
                 line.since = tick.end
 
