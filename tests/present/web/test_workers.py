@@ -155,6 +155,14 @@ def test_a_sealed_segment_is_read_once_for_a_query(recording):
     assert len(read) == 2 * len(names)
 
 
+@pytest.mark.parametrize("kinds", [["incident"], ["incident", "nic-reset"], ["none-such"], []])
+def test_events_of_a_segment_by_kind(recording, kinds):
+    for segment in recording.segments:
+        every = recording.events_of(segment)
+        assert recording.events_of(segment, kinds) == [event for event in every if event.kind in kinds]
+    assert "incident" in {event.kind for segment in recording.segments for event in recording.events_of(segment)}
+
+
 def test_the_cache_is_bounded_and_keeps_what_was_used_last(recording):
     class Value:
         nbytes = 1000

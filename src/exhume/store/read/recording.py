@@ -320,7 +320,12 @@ class Recording:
         return views(LossView, self._rows(Request("losses", window)))
 
     def events_of(self, segment: Segment, kinds: Collection[str] | None = None) -> list[EventView]:
-        """The events in one segment."""
+        """The events in one segment; only of the given kinds, if any."""
+        if kinds is not None:
+            # Most segments have none of a rare kind, which one column tells.
+            known = self._read(segment, Request("events", None, ["kind"]))
+            if known is None or set(kinds).isdisjoint(known.column("kind").unique().to_pylist()):
+                return []
         rows = self._read(segment, Request("events"))
         return [] if rows is None else of_kinds(views(EventView, [(segment.name, rows)]), kinds)
 
