@@ -2,7 +2,7 @@
 import { effect, signal } from "@preact/signals";
 import { api } from "./api";
 import { errorMessage } from "./resource";
-import { extent, recording, warm } from "./state";
+import { coresRequested, extent, recording, warm } from "./state";
 import type { Incident, LiveUpdate } from "./types";
 
 /** Why the recording could not be read; null without an error. */
@@ -60,11 +60,14 @@ function onUpdate(update: LiveUpdate): void {
 
 export function startLive(): void {
   void readRecording();
-  const stop = effect(() => {
-    if (!warm.value && extent.value !== null) return;
-    if (recording.value === null) return;
-    stop?.();
+  const asked = effect(() => {
+    if (recording.value === null || !(coresRequested.value || extent.value === null)) return;
+    asked?.();
     void readIncidents();
+  });
+  const shown = effect(() => {
+    if (recording.value === null || !(warm.value || extent.value === null)) return;
+    shown?.();
     listen();
   });
   window.setInterval(() => {

@@ -35,6 +35,9 @@ export function automaticShift(one: Span, other: Span): number {
   return one.since < other.until && other.since < one.until ? 0 : other.since - one.since;
 }
 
+/** The cores are requested: the incidents, which the answer needs, are read right behind them. */
+export const coresRequested = signal(false);
+
 /** The first drawing is done (or failed): less important requests wait for it. */
 export const warm = signal(false);
 

@@ -7,7 +7,7 @@ import { api, NO_FILTERS } from "../api";
 import { duration } from "../format";
 import { incidents } from "../live";
 import { Placeholder } from "../resource";
-import { change, extent, filters, following, measured, moveView, state, view, warm } from "../state";
+import { change, coresRequested, extent, filters, following, measured, moveView, state, view, warm } from "../state";
 import { blend, css, theme } from "../theme";
 import type { CoreGrid, Span } from "../types";
 import { centred, momentAt, position } from "./axis";
@@ -30,7 +30,11 @@ export function Overview(): JSX.Element | null {
   const core = "worst core";
   const read = useCells(
     `overview ${measure}`,
-    (plan, signal) => api.cores({ ...plan, cpus: "", filters: NO_FILTERS }, plan.cells, measure, signal),
+    (plan, signal) => {
+      const answer = api.cores({ ...plan, cpus: "", filters: NO_FILTERS }, plan.cells, measure, signal);
+      coresRequested.value = true;
+      return answer;
+    },
     { over: whole },
   );
   useEffect(() => {

@@ -109,3 +109,20 @@ def test_below_a_long_sentence_the_finding_is_seen(new_page, address):
     assert sentence.get_attribute("title") == sentence.locator("strong").inner_text()
     card, facts = box(page, "answer"), finding.bounding_box()
     assert facts["y"] + facts["height"] <= card["y"] + card["height"]
+
+
+def test_the_answer_does_not_wait_until_the_cores_are_drawn(new_page, address):
+    page: Page = new_page(f"{address}api/recording")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/api/cores?*", hold)
+    page.goto(address)
+    expect(page.get_by_test_id("landing").locator(".badge")).to_be_visible()
+    assert held
+    assert page.get_by_test_id("heatmap").get_attribute("data-drawn") != "true"
+    # Those that are held go on.
+    page.unroute("**/api/cores?*")
+    drawn(page)
