@@ -154,14 +154,22 @@ class RecordingHandle:
 
     def container_names(self) -> dict[str, str]:
         """Container names by id, from the whole recording: a name may have been logged hours earlier."""
+
+        def merge() -> dict[str, str]:
+            return {number: name for each in self._container_names(recording.segments) for number, name in each.items()}
+
         recording = self.recording()
-        names = self.cache.get(recording.segments, "container names", recording.container_names_of)
-        return {number: name for each in names for number, name in each.items()}
+        return self.of_all_segments("container names", merge)
+
+    def _container_names(self, segments: Sequence[Segment]) -> list[dict[str, str]]:
+        return self.cache.get(segments, "container names", self.recording().container_names_of)
 
     def pods(self) -> dict[str, RecordedPod]:
         """Names and owners of pods by their uids, from the whole recording."""
         recording = self.recording()
-        return merge_pods(self.cache.get(recording.segments, "pods", recording.pods_of))
+        return self.of_all_segments(
+            "pods", lambda: merge_pods(self.cache.get(recording.segments, "pods", recording.pods_of))
+        )
 
     def marks(self) -> list[EventView]:
         """The incident marks of the recorder, in time order."""

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from sys import intern
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -333,7 +334,9 @@ class Recording:
         """The names of containers in the events of one segment, by the containers' ids."""
         rows = self._read(segment, Request("events", None, ["container", "container_name"]))
         found = [] if rows is None else rows.to_pylist()
-        return {row["container"]: row["container_name"] for row in found if row["container_name"]}
+        # Segment after segment has the same few: interned, they take no further memory.
+        named = ((row["container"], row["container_name"]) for row in found)
+        return {intern(container): intern(name) for container, name in named if container and name}
 
     def pods_of(self, segment: Segment) -> dict[str, RecordedPod]:
         """The pods in the events of one segment, by their uids."""
