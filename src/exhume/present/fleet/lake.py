@@ -142,13 +142,14 @@ class LakeHandle:
         """Record files that other workers could not read."""
         self._damaged |= {str(each.path): each for each in files}
 
-    def warm_up(self) -> None:
+    def warm_up(self) -> Iterator[None]:
         """Read the data of the first view. An unreachable lake is ignored here; requests will report it."""
         with suppress(LakeError, NoData):
             hours = self.hours()
             if hours:
                 self.hour(hours[-1], [next(iter(BY_NAME))])
                 self.rows_of(day_of(hours[-1]), [ROSTER_KEY])
+        yield
 
     # Partitions.
 

@@ -3,7 +3,7 @@ recording that a request selects."""
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -29,6 +29,8 @@ MAX_BYTES = 12 << 20
 _SMALL_BYTES = 500
 # From this many segments on, they are read in threads, and in chunks of this size.
 _MANY = _TOGETHER = 8
+# While idle, a worker reads the names in this many segments, so many at a time.
+_MAX_WARMED, _STEP = 1440, 6
 # Listing the directory is not free: requests within this time share one listing.
 REFRESH_S = 0.5
 MAX_SAMPLES = 200_000_000
@@ -182,9 +184,9 @@ class RecordingHandle:
         recording = self.recording()
         return [loss for each in self.cache.get(recording.segments, "losses", recording.losses_of) for loss in each]
 
-    def warm_up(self) -> None:
-        """Open the recording and load the stacks of its last second: first calls take about three times as long, and a
-        node runs the same code minute after minute."""
+    def warm_up(self) -> Iterator[None]:
+        """Open the recording, load the stacks of its last second (first calls take about three times as long, and a
+        node runs the same code minute after minute), and then the names of containers, in steps of milliseconds."""
         with suppress(RecordingError):
             recording = self.recording()
             span = recording.span()
@@ -192,6 +194,11 @@ class RecordingHandle:
                 last_second = Window(span.until - NANOS, span.until)
                 recording.profile(last_second)
                 recording.read("processes", last_second, ["time", "pid"])
+            yield
+            segments = recording.segments[-_MAX_WARMED:]
+            for place in range(0, len(segments), _STEP):
+                self._container_names(segments[place : place + _STEP])
+                yield
 
 
 @dataclass(frozen=True, slots=True)

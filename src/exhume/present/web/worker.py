@@ -140,7 +140,8 @@ def _run_worker(channel: socket.socket, source: Source, state: "memoryview[int]"
     if hard == resource.RLIM_INFINITY or data + JOB_BYTES < hard:
         resource.setrlimit(resource.RLIMIT_DATA, (data + JOB_BYTES, hard))
     handle = handlers.open_handle(source)
-    warm, held = False, 0
+    warming = handle.warm_up()
+    held = 0
     while (message := receive(channel)) is not None:
         name, params, damaged = message
         handle.note_damaged(damaged)
@@ -166,11 +167,12 @@ def _run_worker(channel: socket.socket, source: Source, state: "memoryview[int]"
             if held > RECYCLE_BYTES:
                 os._exit(0)
         if not select.select([channel], [], [], IDLE_S)[0]:
-            if not warm:
-                set_cancel_check(None)
-                set_progress_callback(None)
-                handle.warm_up()
-                warm = True
+            set_cancel_check(None)
+            set_progress_callback(None)
+            # A job that arrives waits for one step.
+            for _ in warming:
+                if select.select([channel], [], [], 0)[0]:
+                    break
             _return_free_pages()
     os._exit(0)
 
