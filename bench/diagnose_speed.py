@@ -35,8 +35,8 @@ def measure(work: Path, quick: bool) -> Section:
         """,
         [
             Row("the incident, found by its mark", _seconds(data, [], rounds, cpu), "s", 10.0, 5.0),
-            Row("ten minutes around it", _seconds(data, _window(*around), rounds, cpu), "s", 5.0, 3.0),
-            Row("ten calm minutes", _seconds(data, _window(calm, calm + TEN_MINUTES), rounds), "s", 5.0, 3.0),
+            Row("ten minutes around it", _seconds(data, _window(*around), rounds, cpu), "s", 3.0, 1.5),
+            Row("ten calm minutes", _seconds(data, _window(calm, calm + TEN_MINUTES), rounds), "s", 3.0, 1.5),
             Row("the whole recording", _seconds(data, ["--last", "1000h"], 1, cpu), "s"),
         ],
     )
