@@ -104,7 +104,7 @@ class CachedRecording(Recording):
         """The cached rows of a table, extended to cover the window."""
         held = self._held.get(table)
         if held is None or max(held.window.since - window.until, window.since - held.window.until) > NEAR_NS:
-            held = _Held(window, super().read(table, window))
+            held = _Held(window, super().read(table, window).combine_chunks())
         else:
             parts = [held.rows]
             if window.since < held.window.since:
@@ -114,7 +114,9 @@ class CachedRecording(Recording):
             if len(parts) > 1:
                 whole = Window(min(window.since, held.window.since), max(window.until, held.window.until))
                 # A part without rows has the schema of the format rather than that of the files.
-                held = _Held(whole, pa.concat_tables([part for part in parts if part.num_rows] or parts[:1]))
+                rows = pa.concat_tables([part for part in parts if part.num_rows] or parts[:1])
+                # Every operation takes its time for each chunk, and a day of small segments has a thousand of them.
+                held = _Held(whole, rows.combine_chunks())
         if held.rows.num_rows > MOST_ROWS:
             held = _Held(window, held.within(window))
         self._held[table] = held
