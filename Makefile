@@ -159,7 +159,7 @@ clean: ## remove build products (recordings stay)
 # Stamp files make setup free when nothing changed. The package is installed in editable mode.
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@tools/system-packages setup
-	@echo "setting up $(VENV)"
+	@echo "setting up $(VENV), in about a minute"
 	@# Python's own copy of setuptools is old, and nothing that runs needs it.
 	@$(BIN)/python -c 'import pip' 2>/dev/null || { $(PYTHON) -m venv --clear $(VENV) && \
 		$(BIN)/python -m pip uninstall --quiet --quiet --disable-pip-version-check --yes setuptools; }
