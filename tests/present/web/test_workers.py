@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 from tests.coroutines import in_thread
+from tests.store.store_rows import cpu_rows, recorder, tick_at
 
-from exhume.present.web.handle import SegmentCache
+from exhume.present.web.handle import RecordingHandle, SegmentCache
 from exhume.present.web.params import QueryParams
 from exhume.present.web.pool import WorkerPool
 from exhume.present.web.schemas import Reply
 from exhume.present.web.worker import Template, receive, send, shared_states
 from exhume.store.read.progress import set_progress_callback
+from exhume.store.read.recording import Recording
 
 pytestmark = pytest.mark.slow
 
@@ -186,6 +188,47 @@ def test_the_cache_is_bounded_and_keeps_what_was_used_last(recording):
     assert len(reads) == 4
     cache.get([others[0]], "q", load)
     assert len(reads) == 5
+
+
+def test_what_is_computed_of_all_segments_is_kept_until_one_is_added(tmp_path):
+    writer = recorder(tmp_path / "r", segment_s=5)
+
+    def write(seconds: range) -> None:
+        for index in seconds:
+            tick = tick_at(index)
+            writer.append("cpu", cpu_rows(tick, cores=2))
+            writer.commit(tick)
+
+    write(range(10))
+    writer.close()
+    handle = RecordingHandle(tmp_path / "r")
+    computed: list[int] = []
+
+    def compute() -> int:
+        computed.append(len(handle.recording().segments))
+        return computed[-1]
+
+    assert [handle.of_all_segments("q", compute) for _ in range(3)] == [2, 2, 2]
+    assert computed == [2]
+    assert handle.of_all_segments("other", compute) == 2
+    writer = recorder(tmp_path / "r", segment_s=5)
+    write(range(10, 12))
+    handle.recording().refresh()
+    # What grows is computed each time.
+    assert [handle.of_all_segments("q", compute) for _ in range(2)] == [3, 3]
+    writer.close()
+    handle.recording().refresh()
+    assert handle.of_all_segments("q", compute) == 3
+    assert computed == [2, 2, 3, 3, 3]
+
+
+def test_an_idle_worker_reads_the_names_of_containers(written, monkeypatch):
+    handle = RecordingHandle(written[0])
+    steps = sum(1 for _ in handle.warm_up())
+    assert steps > 1
+    names = RecordingHandle(written[0]).container_names()
+    monkeypatch.setattr(Recording, "container_names_of", None)
+    assert handle.container_names() == names
 
 
 def test_segments_that_are_read_are_counted(recording):

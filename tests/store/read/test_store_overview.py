@@ -18,6 +18,7 @@ from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.handlers.timeline import pool_measure
 from exhume.store.format.names import OLD_OVERVIEW_FILE
 from exhume.store.read.core_grid import (
+    MEASURES,
     OVERVIEW_FILE,
     OVERVIEW_MEASURES,
     STATES,
@@ -68,6 +69,15 @@ def recorded(tmp_path: Path) -> Path:
         writer.commit(tick)
     writer.close()
     return directory
+
+
+@pytest.mark.parametrize("measure", [measure for measure in MEASURES if measure not in UNUSUAL_MEASURES])
+def test_the_columns_of_a_measure_say_as_much_as_all(recorded: Path, measure: str) -> None:
+    for segment in Recording.open(recorded).segments:
+        rows = read_segment(segment, Request("cpu"))
+        assert rows is not None
+        assert len(columns_for(measure)) < len(rows.schema.names)
+        assert_alike(from_rows(segment, measure), seconds_of(segment.name, rows, measure))
 
 
 @st.composite
