@@ -1,14 +1,17 @@
 /** The header: the lake, its nodes, and what neither the nodes nor the report show. */
-import type { JSX } from "preact";
-import { useRef } from "preact/hooks";
+import { createRef, type JSX } from "preact";
 import { announce } from "../a11y";
 import { duration, plural } from "../format";
 import { helpOpen, useShortcuts } from "../keyboard";
 import { undo } from "../link";
 import { ShareButton, ZoneButton } from "../toolbar";
 import { HOUR_MS } from "./address";
-import { blindSpotsOpen, fleet, hour, hours, loading, report, shown } from "./lake";
+import { fleet, hour, hours, loading, report, shown } from "./lake";
 import { change, shareLink, state } from "./state";
+
+/** The element itself says whether the list is open: `toggle` is dispatched later than a key or a click elsewhere may
+ * follow, so a copy of its state would be stale. */
+const blindSpots = createRef<HTMLDetailsElement>();
 
 export function Header(): JSX.Element {
   useShortcuts(() => [
@@ -46,8 +49,12 @@ export function Header(): JSX.Element {
   );
 }
 
+export function openBlindSpots(): void {
+  if (blindSpots.current) blindSpots.current.open = true;
+}
+
 function toggleBlindSpots(): void {
-  blindSpotsOpen.value = !blindSpotsOpen.peek();
+  if (blindSpots.current) blindSpots.current.open = !blindSpots.current.open;
 }
 
 function toggleUtc(): void {
@@ -58,7 +65,6 @@ function toggleUtc(): void {
 /** All that is not shown, behind one figure: in the nodes of the hour (silent ones, missing hours, damaged files), and
  * in the report. */
 function BlindSpots(): JSX.Element {
-  const summary = useRef<HTMLElement>(null);
   const silent = shown.value?.silent ?? 0;
   const damaged = fleet.value?.damaged ?? [];
   const missing = hours.value.length - (fleet.value?.hours.length ?? 0);
@@ -70,21 +76,18 @@ function BlindSpots(): JSX.Element {
     damaged.length > 0 && `${plural(damaged.length, "file")} not read`,
     reported.length > 0 && `${plural(reported.length, "blind spot")} of the report`,
   ].filter((each) => each !== false);
-  const open = blindSpotsOpen.value;
   return (
     <details
       class="popover"
-      open={open}
+      ref={blindSpots}
       onToggle={(event) => {
-        blindSpotsOpen.value = event.currentTarget.open;
-        if (event.currentTarget.open) summary.current?.focus();
+        if (event.currentTarget.open) event.currentTarget.querySelector("summary")?.focus();
       }}
     >
       <summary
         class={spots.length === 0 ? "" : "warned"}
         data-testid="blind-spots"
         title="blind spots (b)"
-        ref={summary}
       >
         {spots.length > 0 ? spots.join(" · ") : computed ? "no blind spots" : "no blind spots in this hour"}
       </summary>

@@ -11,8 +11,6 @@ import { change, state } from "./state";
 export const fleet = signal<FleetInfo | null>(null);
 export const histogram = signal<FleetHistogram | null>(null);
 export const report = signal<FleetReport | null>(null);
-/** The list of what is not shown, in the header, is unfolded. */
-export const blindSpotsOpen = signal(false);
 /** Why the lake could not be read; null without an error. */
 export const trouble = signal<string | null>(null);
 /** An hour or a measure is being read for longer than is unnoticed. */

@@ -4,8 +4,9 @@ import { announce } from "../a11y";
 import { count, day, number, percent, plural } from "../format";
 import { useShortcuts } from "../keyboard";
 import type { FailedJobs, FleetClusters, FleetReport, Separator } from "../types";
+import { openBlindSpots } from "./header";
 import { causeTitle } from "./incidents";
-import { blindSpotsOpen, report } from "./lake";
+import { report } from "./lake";
 import { change, state } from "./state";
 import { hourLabel } from "./slider";
 
@@ -155,7 +156,7 @@ function Ready({ of }: { of: FleetReport }): JSX.Element {
         </details>
       )}
       {of.blind_spots.length > 0 && (
-        <button type="button" class="link warned" onClick={() => (blindSpotsOpen.value = true)} title="blind spots (b)">
+        <button type="button" class="link warned" onClick={openBlindSpots} title="blind spots (b)">
           {plural(of.blind_spots.length, "blind spot")} of this report
         </button>
       )}
