@@ -48,7 +48,7 @@ def test_a_link_to_loopback_comes_with_the_command_for_a_bundle(new_page, addres
     since = incident.since // MILLIS
     page: Page = new_page(f"{address}#s0={since}&s1={since + 5000}", bypass_csp=True)
     shown(page)
-    page.get_by_role("button", name="share").click()
+    page.get_by_role("button", name="share", exact=True).click()
     dialog = page.get_by_test_id("terminal")
     at = datetime.fromtimestamp(since / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     expect(dialog.locator(".command code")).to_have_text(

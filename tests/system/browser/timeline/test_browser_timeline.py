@@ -284,7 +284,7 @@ def test_a_pasted_link_shows_a_colleague_the_same(new_page, page: Page, address,
     expect(page.get_by_test_id("flame")).to_contain_text("against")
     page.get_by_test_id("flame-search").fill("cgroup")
     wait_for_state(page, "search=cgroup")
-    page.get_by_role("button", name="share").click()
+    page.get_by_role("button", name="share", exact=True).click()
     read = "navigator.clipboard.readText()"
     until(page, lambda: page.evaluate(read).endswith(page.evaluate("location.hash")))
     link = page.evaluate(read)
