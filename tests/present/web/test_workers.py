@@ -77,6 +77,7 @@ ours, theirs = socket.socketpair()
 
 
 class Handle:
+    def warm_up(self): return iter(())
     def note_damaged(self, damaged): pass
     def damaged(self): return []
 
