@@ -1,6 +1,7 @@
 """The priority and the memory of the recorder, on the real kernel."""
 
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -8,7 +9,7 @@ import threading
 import pytest
 
 from exhume.model import process
-from exhume.model.process import raised_priority, share_priority, usual_priority
+from exhume.model.process import keep_freed_memory, raised_priority, share_priority, usual_priority
 
 NOBODY = 65534
 
@@ -149,3 +150,21 @@ print(before - after, freed // 1024, int(numpy.sort(numpy.arange(5)[::-1]).sum()
     fell, freed, total, works = ran.stdout.split()
     assert int(fell) > 4000 and int(freed) >= int(fell)
     assert (total, works) == ("10", "True")
+
+
+def test_freed_memory_is_used_again_without_page_faults():
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(20):
+            # Of a second's records, and of what is computed from them.
+            buffers = [bytearray(1_500_000) for _ in range(4)]
+            del buffers
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    def check() -> int:
+        keep_freed_memory()
+        faults()
+        return int(faults() > 500)
+
+    # Each round touches 1,464 pages.
+    assert in_child(check) == 0

@@ -24,7 +24,7 @@ from exhume.model.errors import ExhumeError
 from exhume.model.facts import RecordingFacts
 from exhume.model.job_event import DEFAULT_SOCKET
 from exhume.model.ownership import Access
-from exhume.model.process import raised_priority
+from exhume.model.process import keep_freed_memory, raised_priority
 from exhume.model.progress import RecordingSummary, TickSummary
 from exhume.model.settings import AUTO, SYSTEM_DIRECTORY, RecorderSettings
 from exhume.model.stop import Stop
@@ -68,6 +68,7 @@ class NodeRecorder:
         until = None if settings.duration_ns is None else SystemClock().monotonic_ns() + settings.duration_ns
         # Everything loaded by now lives until exit: exclude it from garbage collection.
         gc.freeze()
+        keep_freed_memory()
         with closing(SystemdNotifier.from_environment()) as notifier:
             recorder = Recorder(self.sources, options, observers=(self.health, notifier, *observers))
             return recorder.run(self.store, stop, until, on_tick)

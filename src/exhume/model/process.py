@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 # From malloc.h.
-_M_ARENA_MAX = -8
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+# Freed memory that stays at the end of the heap, and the size from which an allocation is a mapping of its own.
+_FREED_KEPT = 8 << 20
+_MAPPED_FROM = 4 << 20
 # From sys/mman.h.
 _MADV_DONTNEED = 4
 # A tenth of the usual weight (kernel/sched/core.c, sched_prio_to_weight).
@@ -21,6 +24,16 @@ def use_one_arena() -> None:
     # C libraries other than glibc have no arenas.
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+
+
+def keep_freed_memory() -> None:
+    """Keep some megabytes of freed memory for the next allocations, until `give_back`. By default glibc returns the
+    buffers of a second with many records to the kernel right after their use, and the next second has to page them in
+    again (malloc/malloc.c, mp_.trim_threshold: twice the largest mapping that was freed)."""
+    with contextlib.suppress(AttributeError, OSError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, _MAPPED_FROM)
+        libc.mallopt(_M_TRIM_THRESHOLD, _FREED_KEPT)
 
 
 def give_back() -> None:
