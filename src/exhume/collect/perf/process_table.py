@@ -112,8 +112,8 @@ class ProcessRows:
             self._known.clear()
         rows: list[Processes] = []
         seen = list(seen)
-        settled = self._known.keys() | self._written | gone
-        new = {pid: parent for pid, parent, _ in seen if pid not in settled}
+        known, written = self._known, self._written
+        new = {pid: parent for pid, parent, _ in seen if pid not in gone and pid not in known and pid not in written}
         deferred = self._beyond_share(new) if len(new) > DESCRIBED_PER_TICK else ()
         for pid, parent, name in seen:
             row = self._known.get(pid)
