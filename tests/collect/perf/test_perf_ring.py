@@ -34,7 +34,9 @@ from exhume.collect.perf.records import (
     IdleLeaves,
     RecordType,
     decode_samples,
+    isin,
     lost_counts,
+    runs_of,
     throttled_while_busy,
     walk,
 )
@@ -389,3 +391,17 @@ def test_the_records_of_a_full_ring_are_found_by_the_array() -> None:
     found = records_module._headers(words, np.zeros(1, np.int64))
     assert found is not None
     assert len(found) == 1500
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint64])
+def test_values_are_found_whether_they_come_in_runs_or_not(kind) -> None:
+    rng = np.random.default_rng(7)
+    for values in ([], [5], [5, 5], np.repeat(rng.integers(0, 50, 200), rng.integers(1, 9, 200)), rng.permutation(40)):
+        wanted = np.array(values, dtype=kind)
+        for chosen in (set(), {5}, {0, 7, 2**40}, set(range(10, 30))):
+            assert isin(wanted, chosen).tolist() == [value in chosen for value in wanted.tolist()]
+
+
+def test_runs_cover_all_values() -> None:
+    first, lengths = runs_of(np.array([3, 3, 1, 3, 3, 3], dtype=np.uint64))
+    assert (first.tolist(), lengths.tolist()) == ([0, 2, 3], [2, 1, 3])

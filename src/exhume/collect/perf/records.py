@@ -45,15 +45,28 @@ def group_indices(values: npt.NDArray[_Number]) -> list[npt.NDArray[np.int64]]:
     return np.split(order, np.flatnonzero(begins)[1:])
 
 
+def runs_of(values: npt.NDArray[_Number]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where each run of equal values begins, and its length. The records of a process mostly follow one another, so
+    runs are far fewer than records."""
+    begins = np.ones(len(values), dtype=np.bool_)
+    begins[1:] = values[1:] != values[:-1]
+    first = begins.nonzero()[0]
+    lengths = np.empty(len(first), dtype=np.int64)
+    lengths[:-1] = first[1:] - first[:-1]
+    lengths[-1:] = len(values) - first[-1:]
+    return first, lengths
+
+
 def isin(values: npt.NDArray[_Number], chosen: Collection[int]) -> npt.NDArray[np.bool_]:
     """Which of the values are among the chosen ones."""
     if not chosen:
         return np.zeros(len(values), dtype=np.bool_)
     table = np.fromiter(chosen, dtype=np.uint64, count=len(chosen))
     table.sort()
-    at = np.minimum(np.searchsorted(table, values), len(table) - 1)
-    found: npt.NDArray[np.bool_] = table[at] == values
-    return found
+    first, lengths = runs_of(values)
+    looked_up = values[first]
+    at = np.minimum(table.searchsorted(looked_up), len(table) - 1)
+    return np.repeat(table[at] == looked_up, lengths)
 
 
 def _sorted_runs(values: npt.NDArray[_Number]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -113,6 +126,8 @@ for _kind, _words in {
 _TASK_KINDS = np.array((RecordType.COMM, RecordType.EXIT, RecordType.FORK, RecordType.MMAP2), dtype=np.uint32)
 # A header has none of these bits set: the kernel knows fewer than 32 record types.
 _NO_HEADER = np.uint64(0xFFFFFFE0)
+# A size of 1, in the highest 16 bits.
+_LEAST_HEADER = np.uint64(1 << 48)
 # Stands for all types beyond those that are read.
 _OTHER_KIND = 31
 _NO_PLACES: I64Array = np.zeros(0, dtype=np.int64)
@@ -139,8 +154,15 @@ class Records:
             return _NO_PLACES
         if len(self.kinds) == 1:
             return self.starts
-        chosen: I64Array = self.starts[self.types == kind]
+        chosen = self._by_kind.get(kind)
+        if chosen is None:
+            chosen = self._by_kind[kind] = self.starts[self.types == kind]
         return chosen
+
+    @cached_property
+    def _by_kind(self) -> dict[RecordType, I64Array]:
+        """The positions of each type that was looked up, which several readers of a tick need."""
+        return {}
 
     @cached_property
     def kinds(self) -> frozenset[int]:
@@ -225,11 +247,9 @@ def walk(*parts: bytes) -> Records:
 def _headers(words: U64Array, bounds: I64Array) -> I64Array | None:
     """Find the record headers in some rings by array operations: words that look like a header and lie where the
     previous record ends. None when they do not cover the rings, which begin at `bounds`, without a gap."""
-    alike = np.flatnonzero(words & _NO_HEADER == 0)
+    # A word with a small value, such as a CPU number, has no size above it.
+    alike = ((words & _NO_HEADER == 0) & (words >= _LEAST_HEADER)).nonzero()[0]
     sizes = (words[alike] >> _BYTES_SHIFT).astype(np.int64)
-    if not sizes.all():
-        # A word inside a record with a small value, such as a CPU number.
-        alike, sizes = alike[sizes > 0], sizes[sizes > 0]
     if not len(alike):
         return alike if not len(words) else None
     ends = alike + (sizes >> 3)

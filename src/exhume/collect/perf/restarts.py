@@ -9,13 +9,13 @@ of times a second is a storm, and is detected elsewhere.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType, U64Array, isin
+from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType, U64Array, runs_of
 from exhume.model.clock import NANOS
 from exhume.model.tables import RECORDER, RESTART, Events
 
@@ -98,10 +98,10 @@ class Restarts:
     def observe(self, now: int, records: Records, failed: Mapping[int, int] | None, name_of: NameOf) -> RestartRows:
         """Process a tick. `failed` holds the processes that ended with a failure (None: unknown)."""
         changes = [*_births(records), *_programs(records)] if len(records.starts) else []
-        ends = _ends(records, self._alive.keys() | {pid for pid, *_ in changes}) if len(records.starts) else []
         begun: dict[int, list[tuple[int, str | None, int | None]]] = {}
         for pid, time, comm, parent in sorted(changes, key=lambda each: each[1]):
             begun.setdefault(pid, []).append((time, comm, parent))
+        ends = _ends(records, self._alive.keys(), begun.keys()) if len(records.starts) else []
         for pid, time, parent in ends:
             for born, comm, of in begun.pop(pid, ()):
                 # A pid that was reused within the tick is not followed any further.
@@ -267,23 +267,25 @@ def _programs(records: Records) -> list[tuple[int, int, str | None, int | None]]
     ]
 
 
-def _ends(records: Records, wanted: set[int]) -> list[tuple[int, int, int]]:
-    """Exits of wanted processes, ordered by time: pid, time, parent."""
+def _ends(records: Records, alive: Set[int], begun: Set[int]) -> list[tuple[int, int, int]]:
+    """Exits of processes that live or began in this tick, ordered by time: pid, time, parent."""
     at = records.of(RecordType.EXIT)
     at = at[records.low(at) == records.low(at, 2)]
-    pids, parents = records.low(at), records.high(at)
-    known = isin(pids, wanted)
-    at, pids, parents = at[known], pids[known], parents[known]
-    times = records.times(at)
+    # Few of the exits of a storm are wanted, and thousands of processes may be alive.
+    at = at[[place for place, pid in enumerate(records.low(at).tolist()) if pid in alive or pid in begun]]
+    pids, parents, times = records.low(at), records.high(at), records.times(at)
     order = np.argsort(times)
     return list(zip(pids[order].tolist(), times[order].tolist(), parents[order].tolist(), strict=True))
 
 
 def _rare(values: U64Array) -> npt.NDArray[np.bool_]:
     """Which of some values occur no more often than a loop's would."""
-    _, members, counts = np.unique(values, return_inverse=True, return_counts=True)
-    few: npt.NDArray[np.bool_] = counts[members] <= MOST_ALIKE
-    return few
+    first, lengths = runs_of(values)
+    counts: Counter[int] = Counter()
+    members = values[first].tolist()
+    for member, length in zip(members, lengths.tolist(), strict=True):
+        counts[member] += length
+    return np.repeat(np.array([counts[member] <= MOST_ALIKE for member in members], dtype=np.bool_), lengths)
 
 
 def _name(records: Records, at: int) -> str:

@@ -550,10 +550,11 @@ def _relevant_pids(parts: list[Records], sampled_pids: Iterable[int]) -> set[int
 
 def _task_records(part: Records, keep: set[int], ended: set[int]) -> npt.NDArray[np.int64]:
     """The positions of the relevant records: all of a sampled process, and those of any other process that lives on."""
-    kinds = (RecordType.FORK, RecordType.COMM, RecordType.MMAP2)
-    at = part.starts[isin(part.types, kinds)]
+    types = part.types
+    at = part.starts[(types == RecordType.MMAP2) | (types == RecordType.FORK) | (types == RecordType.COMM)]
     pids = part.low(at)
-    return at[isin(pids, keep) | ~isin(pids, ended)]
+    chosen: npt.NDArray[np.int64] = at[isin(pids, keep) | ~isin(pids, ended)]
+    return chosen
 
 
 def _renamed(kept: list[tuple[Records, npt.NDArray[np.int64]]]) -> set[int]:
