@@ -61,11 +61,12 @@ class ProcFile:
         """The current content. Raises OSError when it cannot be read."""
         if self._fd >= 0:
             try:
-                return self._content()
+                content = os.pread(self._fd, self._size, 0)
+                return content if self._single and len(content) < self._size else self._rest(content)
             except OSError:
                 self.close()
         self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        return self._content()
+        return self._rest(os.pread(self._fd, self._size, 0))
 
     def read_or_none(self) -> bytes | None:
         """The current content, or None when it cannot be read."""
@@ -74,9 +75,9 @@ class ProcFile:
         except OSError:
             return None
 
-    def _content(self) -> bytes:
+    def _rest(self, content: bytes) -> bytes:
+        """The whole content, of which the first read returned the beginning."""
         # Other seq files return one buffer at a time (fs/seq_file.c, seq_read_iter): only an empty read is the end.
-        content = os.pread(self._fd, self._size, 0)
         if not content or (self._single and len(content) < self._size):
             return content
         chunks = [content]

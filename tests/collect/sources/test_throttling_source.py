@@ -102,6 +102,7 @@ def test_a_search_that_costs_much_comes_once_a_minute(node: FakeNode, monkeypatc
 
 def test_very_many_groups_take_turns(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exhume.collect.sources.throttling._READ_SLICE_NS", 0)
+    monkeypatch.setattr("exhume.collect.sources.throttling._TIMED_EVERY", 1)
     monkeypatch.setattr("exhume.collect.sources.throttling._SEARCH_SLICE_NS", NANOS)
     monkeypatch.setattr("exhume.collect.sources.throttling._OPEN_AT_MOST", 2)
     node.mounts("32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu")

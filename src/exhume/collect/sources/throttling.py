@@ -4,15 +4,14 @@ Cgroups with a quota are searched for in slices: a round every few seconds if th
 found are read every second, and get a row when they were throttled.
 """
 
-import contextlib
 import os
 import resource
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from exhume.collect.cgroup.layout import WHOLE_HIERARCHY, find_v1, find_v2, hierarchies
+from exhume.collect.processes import read_start
 from exhume.collect.source import TickRows, table_rows
 from exhume.model.clock import MILLIS, NANOS, Tick
 from exhume.model.errors import SourceUnavailable
@@ -25,7 +24,10 @@ _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 5, 60
 _PAUSE_PER_COST = 1000
 _SEARCH_SLICE_NS = MILLIS
 _READ_SLICE_NS = 2 * MILLIS
+_TIMED_EVERY = 8
 _USUAL_PERIOD_US = 100_000
+# Two numbers of 64 bits and a newline take less.
+_QUOTA_BYTES = 64
 # How many files are kept open, and which fraction of this process's descriptor limit they may use. With more files, all
 # are opened for each read, which takes half as long again.
 _OPEN_AT_MOST, _OPEN_PART = 1024, 4
@@ -73,13 +75,14 @@ class ThrottlingSource:
         rows = []
         names = list(self._limited)
         deadline = time.thread_time_ns() + _READ_SLICE_NS
-        for step in range(len(names)):
-            name = names[(self._turn + step) % len(names)]
+        first = self._turn if self._turn < len(names) else 0
+        for step, name in enumerate((*names[first:], *names[:first]), 1):
             row = self._throttled(name, tick)
             if row is not None:
                 rows.append(row)
-            if time.thread_time_ns() > deadline:
-                self._turn = (self._turn + step + 1) % len(names)
+            # Asking for the CPU time of this thread takes a fifth of what it takes to read a cgroup.
+            if step % _TIMED_EVERY == 0 and time.thread_time_ns() > deadline:
+                self._turn = (first + step) % len(names)
                 break
         return table_rows("throttling", ("time", "cgroup", "periods", "throttled", "throttled_ns", "quota"), rows)
 
@@ -147,18 +150,21 @@ class ThrottlingSource:
                 yield
             for child in children:
                 # A leaf has two links: itself and its name.
-                with contextlib.suppress(OSError):
-                    pending += [child] if Path(child).stat().st_nlink != 2 else []
+                try:
+                    if os.stat(child).st_nlink != 2:  # noqa: PTH116  as long again with pathlib
+                        pending.append(child)
+                except OSError:
+                    continue
 
 
 def quota_of(directory: str, file: str) -> float | None:
     """The limit in a cgroup's quota file (`cpu.cfs_quota_us` or `cpu.max`), in cores; None without a limit."""
-    content = ProcFile(f"{directory}/{file}", single=True).read_or_none()
+    content = read_start(f"{directory}/{file}", _QUOTA_BYTES)
     limit = parse_cpu_max(content) if content else None
     if limit is None:
         return None
     quota, period = limit
     if period is None:
-        text = (ProcFile(f"{directory}/cpu.cfs_period_us").read_or_none() or b"").strip()
+        text = (read_start(f"{directory}/cpu.cfs_period_us", _QUOTA_BYTES) or b"").strip()
         period = int(text) if text else _USUAL_PERIOD_US
     return quota / period
