@@ -9,6 +9,9 @@ from tests.collect.perf.record_builder import comm, exits, fork, mmap2
 from exhume.collect.perf import tasks as tasks_module
 from exhume.collect.perf.records import walk
 from exhume.collect.perf.tasks import EXITING, FOREIGN, Tasks
+from exhume.collect.symbols.mappings import AddressSpace
+from exhume.collect.symbols.owners import Owners
+from exhume.procfs.host import Host
 
 
 @pytest.fixture
@@ -418,3 +421,41 @@ def test_processes_outside_of_the_pid_namespace_leave_no_name(node) -> None:
     tasks.apply([records], {0, 10})
     assert (tasks.name_at(0, 0, 200), tasks.name_at(10, 10, 200)) == (FOREIGN, "own")
     assert tasks.image_at(0, 200) is None
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 20), st.integers(1, 6), st.sampled_from(["/a", "/b", "/" + 300 * "c"]))),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_a_program_loaded_at_once_is_the_same_as_mapping_by_mapping(programs) -> None:
+    ring, mapped = b"", {}
+    for pid, maps in enumerate(programs, 100):
+        ring += comm(pid, "x", pid, execs=True)
+        for place, (page, pages, path) in enumerate(maps):
+            ring += mmap2(pid, page << 12, pages << 12, path, pid + place + 1)
+        mapped[pid] = maps
+    records = walk(ring)
+    runs = tasks_module.MapRuns(Owners(Host())).decode([(records, records.starts)])
+    assert {run.pid: len(run.mappings) for run in runs} == {pid: len(maps) for pid, maps in mapped.items() if maps}
+    for run in runs:
+        step_by_step, at_once = AddressSpace(run.pid), AddressSpace(run.pid)
+        step_by_step.add(run.mappings)
+        layout = run.layout()
+        if layout is None or not at_once.load(layout):
+            at_once.add(run.mappings)
+        assert at_once.layout.mappings() == step_by_step.layout.mappings()
+        assert at_once.layout.numbers == step_by_step.layout.numbers
+
+
+def test_what_is_mapped_already_is_never_replaced_at_once() -> None:
+    records = walk(mmap2(10, 0x1000, 0x1000, "/bin/a", 1))
+    (run,) = tasks_module.MapRuns(Owners(Host())).decode([(records, records.starts)])
+    layout = run.layout()
+    assert layout is not None
+    space = AddressSpace(10)
+    assert space.load(layout)
+    assert not space.load(layout)
+    assert not space.fork(20).load(layout)

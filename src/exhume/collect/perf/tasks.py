@@ -7,6 +7,7 @@ exec of its own in between, which keeps every order that matters.
 """
 
 import struct
+from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from exhume.collect.perf.records import (
     unique,
 )
 from exhume.collect.processes import read_start
-from exhume.collect.symbols.mappings import AddressSpace, FileKey, MappedFile, Mapping, mapped_file
+from exhume.collect.symbols.mappings import AddressSpace, FileKey, Layout, MappedFile, Mapping, mapped_file
 from exhume.collect.symbols.owners import Owner, Owners, fair_level
 from exhume.model.clock import NANOS
 from exhume.procfs.host import Host
@@ -64,13 +65,57 @@ NAMES_KEPT = 32768
 READ_AGAIN_NS = 60 * NANOS
 
 
+class _MapColumns:
+    """The mappings of a tick: in the order of their runs, and sorted by address within each run. Most runs are the
+    mappings of a program that was just loaded: of these nothing but the sorted columns is needed."""
+
+    def __init__(
+        self, starts: U64Array, ends: U64Array, offsets: U64Array, files: list[MappedFile], cuts: list[int]
+    ) -> None:
+        self._starts, self._ends, self._offsets, self._files = starts, ends, offsets, files
+        run_of = np.zeros(len(starts), dtype=np.int64)
+        run_of[cuts[1:]] = 1
+        run_of = run_of.cumsum()
+        order = np.lexsort((starts, run_of))
+        starts, ends, offsets = starts[order], ends[order], offsets[order]
+        self.sorted_files = [files[place] for place in order.tolist()]
+        numbers = [file.layout_number for file in self.sorted_files]
+        self.columns = (*(array("Q", each.tobytes()) for each in (starts, ends, offsets)), array("Q", numbers))
+        overlap = (run_of[1:] == run_of[:-1]) & (ends[:-1] > starts[1:])
+        # Runs that have to be applied one mapping after the other: they overlap, or have paths that count.
+        self.in_order = set(run_of[1:][overlap].tolist())
+        if any(file.long_path for file in files):
+            self.in_order.update(range(len(cuts)))
+
+    def mappings(self, first: int, end: int) -> list[Mapping]:
+        """Some mappings, in the order in which they were made."""
+        columns = (each[first:end].tolist() for each in (self._starts, self._ends, self._offsets))
+        return list(map(Mapping, *columns, self._files[first:end]))
+
+
 @dataclass(frozen=True, slots=True)
 class MapRun:
-    """Mappings of one process, in order; `time` is that of the first."""
+    """Mappings of one process; `time` is that of the first."""
 
     time: int
     pid: int
-    mappings: list[Mapping]
+    number: int
+    first: int
+    end: int
+    columns: _MapColumns
+
+    @property
+    def mappings(self) -> list[Mapping]:
+        """In the order in which they were made."""
+        return self.columns.mappings(self.first, self.end)
+
+    def layout(self) -> Layout | None:
+        """All of them, unless they have to be applied one after the other."""
+        columns, part = self.columns, slice(self.first, self.end)
+        if self.number in columns.in_order:
+            return None
+        starts, ends, offsets, numbers = columns.columns
+        return Layout.of_columns(starts[part], ends[part], offsets[part], columns.sorted_files[part], numbers[part])
 
 
 class MapRuns:
@@ -109,13 +154,10 @@ class MapRuns:
         starts, lengths, offsets = (column[order] for column in columns)
         # In a corrupt record the start may be any value; the end must not wrap around to an address before it.
         ends = np.maximum(starts + lengths, starts)
-        ordered_files = [files[place] for place in order.tolist()]
-        mappings = list(map(Mapping, starts.tolist(), ends.tolist(), offsets.tolist(), ordered_files))
+        mapped = _MapColumns(starts, ends, offsets, [files[place] for place in order.tolist()], cuts)
         first_times, first_pids = times[order[cuts]].tolist(), pids[order[cuts]].tolist()
-        return [
-            MapRun(time, pid, mappings[first:end])
-            for time, pid, first, end in zip(first_times, first_pids, cuts, [*cuts[1:], total], strict=True)
-        ]
+        bounds = zip(first_times, first_pids, cuts, [*cuts[1:], total], strict=True)
+        return [MapRun(time, pid, number, first, end, mapped) for number, (time, pid, first, end) in enumerate(bounds)]
 
     def _bounded(self, parts: list[tuple[Records, I64Array]], maps: list[I64Array]) -> list[I64Array]:
         """The records except those of a process that made too many."""
@@ -345,7 +387,9 @@ class Tasks:
             return
         if image is _UNKNOWN:
             return
-        skipped = image.space.add(run.mappings)
+        layout = run.layout()
+        loaded = layout is not None and image.space.load(layout)
+        skipped = 0 if loaded else image.space.add(run.mappings)
         if skipped:
             self._skipped[run.pid] += skipped
             if run.time - self._read_again.get(run.pid, -READ_AGAIN_NS) >= READ_AGAIN_NS:

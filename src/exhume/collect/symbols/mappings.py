@@ -78,7 +78,10 @@ class MappedFile:
     `path` is as the kernel wrote it, without the mark of a deleted file; `module` is the same, fit for display.
     """
 
-    __slots__ = ("__weakref__", "base", "key", "long_path", "maybe_jit", "module", "number", "on_disk", "path")
+    __slots__ = (
+        *("__weakref__", "base", "key", "layout_number", "long_path", "maybe_jit", "module", "number", "on_disk"),
+        "path",
+    )
 
     def __init__(self, key: FileKey) -> None:
         self.key = key
@@ -94,6 +97,8 @@ class MappedFile:
         self.on_disk = self.path.startswith("/") and not self.path.startswith(_MEMORY_PATHS)
         # Whether a runtime may have put compiled code here: anonymous memory, or a memory-backed file.
         self.maybe_jit = not self.path or self.path.startswith(_JIT_PATHS)
+        # Twice the number, plus one if it may hold compiled code.
+        self.layout_number = self.number << 1 | self.maybe_jit
 
 
 class Mapping(NamedTuple):
@@ -126,8 +131,22 @@ class Layout:
         self.ends = array("Q", ends)
         self.offsets = array("Q", offsets)
         self.files: list[MappedFile] = list(files)
-        # Twice the number of each file, plus one if it may hold compiled code.
-        self.numbers = array("Q", [file.number << 1 | file.maybe_jit for file in files])
+        self.numbers = array("Q", [file.layout_number for file in files])
+
+    @classmethod
+    def of_columns(
+        cls,
+        starts: "array[int]",
+        ends: "array[int]",
+        offsets: "array[int]",
+        files: list[MappedFile],
+        numbers: "array[int]",
+    ) -> "Layout":
+        """A layout of columns that are sorted and free of overlaps already."""
+        layout = cls.__new__(cls)
+        layout.starts, layout.ends, layout.offsets = starts, ends, offsets
+        layout.files, layout.numbers = files, numbers
+        return layout
 
     def overlaps(self) -> bool:
         """Whether any mapping begins before the previous one ends."""
@@ -245,6 +264,13 @@ class AddressSpace:
         child._shared = self._shared = True
         child.truncated = self.truncated
         return child
+
+    def load(self, layout: Layout) -> bool:
+        """Take the mappings that a program made when it was loaded, if it had none until now."""
+        if self._shared or self._image.layout.files or self._image.pending:
+            return False
+        self._image.layout = layout
+        return True
 
     def exec(self) -> "AddressSpace":
         """An empty address space for the program that the same process executes next."""
