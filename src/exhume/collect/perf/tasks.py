@@ -93,7 +93,7 @@ class _MapColumns:
         return list(map(Mapping, *columns, self._files[first:end]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MapRun:
     """Mappings of one process; `time` is that of the first."""
 
