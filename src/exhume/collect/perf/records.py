@@ -101,6 +101,9 @@ class RecordType(IntEnum):
     KSYMBOL = 17
 
 
+# Records about others that are missing.
+LOSS_KINDS = frozenset((int(RecordType.LOST), int(RecordType.LOST_SAMPLES), int(RecordType.THROTTLE)))
+
 # Values from here up in a callchain are context markers rather than addresses: they say whether kernel or user
 # addresses follow.
 CONTEXT_FIRST = np.uint64(2**64 - 4095)
@@ -167,8 +170,10 @@ class Records:
     @cached_property
     def kinds(self) -> frozenset[int]:
         """Which of the types that are read occur."""
-        counts = np.bincount(np.minimum(self.types, _OTHER_KIND), minlength=_OTHER_KIND)
-        return frozenset(np.flatnonzero(counts).tolist())
+        if not len(self.types):
+            return frozenset()
+        counts = np.bincount(np.minimum(self.types, _OTHER_KIND))
+        return frozenset(counts.nonzero()[0].tolist())
 
     def low(self, at: I64Array, word: int = 1) -> U64Array:
         """The lower half of a word of some records; in the first word after the header, the pid."""
@@ -424,9 +429,9 @@ def _cpus(words: U64Array, at: I64Array) -> npt.NDArray[np.uint16]:
 
 def lost_counts(records: Records) -> list[int]:
     """How many records the kernel reports as lost, for each ring."""
-    lost, also = records.of(RecordType.LOST), records.of(RecordType.LOST_SAMPLES)
-    if not len(lost) and not len(also):
+    if LOSS_KINDS.isdisjoint(records.kinds):
         return [0] * len(records.bounds)
+    lost, also = records.of(RecordType.LOST), records.of(RecordType.LOST_SAMPLES)
     counts = records.per_ring(lost, records.words[lost + 2])
     more = records.per_ring(also, records.words[also + 1])
     return [min(count + other, LOST_AT_MOST) for count, other in zip(counts, more, strict=True)]

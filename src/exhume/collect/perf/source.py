@@ -6,7 +6,7 @@ from dataclasses import replace
 from exhume.collect.containers.names import PodNames
 from exhume.collect.perf.netlink import ExitCodes
 from exhume.collect.perf.process_table import ProcessRows, keepers
-from exhume.collect.perf.records import RecordType, lost_counts, throttled_while_busy
+from exhume.collect.perf.records import LOSS_KINDS, RecordType, lost_counts, throttled_while_busy
 from exhume.collect.perf.restarts import RestartRows, Restarts
 from exhume.collect.perf.rings import Drained, RingSet
 from exhume.collect.perf.run_delays import RunDelays
@@ -87,15 +87,18 @@ class TaskFollower:
 
     def losses(self, tick: Tick, source: str) -> list[Losses]:
         """The processes with more executable mappings than are kept."""
-        losses: list[Losses] = []
         skipped, excess = self._tasks.take_skipped()
+        deferred = self._processes.take_deferred()
+        if not (skipped or excess or deferred):
+            return []
+        losses: list[Losses] = []
         for pid, count in skipped.most_common(PROCESSES_NAMED):
             name, owner = self._tasks.known_name(pid) or "?", owner_of(self._host, pid)
             text = f"process {pid} ({name}, {owner}) has too many executable mappings: code there has no names"
             losses.append(Losses(tick.start, source, "lost-mappings", count, text))
         beyond = [
             *(("lost-mappings", "executable mappings", each) for each in excess.most_common(PROCESSES_NAMED)),
-            *(("processes-deferred", "processes", each) for each in self._processes.take_deferred()),
+            *(("processes-deferred", "processes", each) for each in deferred),
         ]
         for kind, what, (owner, count) in beyond:
             text = f"{count} {what} of {owner} in a tick are beyond its share"
@@ -251,12 +254,15 @@ class PerfSource:
         return losses
 
     def _ring_losses(self, tick: Tick, drained: Drained) -> list[Losses]:
+        samples, tasks = drained.samples, drained.tasks
+        if LOSS_KINDS.isdisjoint(samples.kinds | tasks.kinds) and not any(samples.damaged) and not any(tasks.damaged):
+            return []
         counts = {
-            "lost-samples": lost_counts(drained.samples),
-            "lost-task-records": lost_counts(drained.tasks),
-            "damaged-bytes": drained.samples.damaged,
-            "damaged-task-bytes": drained.tasks.damaged,
-            "throttled": throttled_while_busy(drained.samples),
+            "lost-samples": lost_counts(samples),
+            "lost-task-records": lost_counts(tasks),
+            "damaged-bytes": samples.damaged,
+            "damaged-task-bytes": tasks.damaged,
+            "throttled": throttled_while_busy(samples),
         }
         return [
             Losses(tick.start, self.name, kind, count, _LOSS_TEXT[kind], cpu)
