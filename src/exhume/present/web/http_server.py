@@ -6,9 +6,10 @@ import logging
 import resource
 import socket
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import h11
 import uvicorn
@@ -34,6 +35,25 @@ BACKLOG = 64
 _OTHER_FILES = 64 + 2 * BACKLOG
 
 
+class Connection(h11.Connection):
+    """Sends the head of a response together with the beginning of its body: one system call, and one packet where
+    both fit. Without a length the body may be a stream, whose client has to see the head at once."""
+
+    _head: Sequence[bytes] = ()
+
+    def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
+        """What `send` joins."""
+        parts = super().send_with_data_passthrough(event)
+        if parts is None:
+            return None
+        if type(event) is h11.Response and any(name == b"content-length" for name, _ in event.headers):
+            self._head = parts
+            return []
+        if self._head:
+            parts, self._head = [*self._head, *parts], ()
+        return parts
+
+
 class BoundedProtocol(H11Protocol):
     """Closes connections above the limits, connections whose request does not arrive in time, and connections whose
     client does not read the response."""
@@ -44,6 +64,10 @@ class BoundedProtocol(H11Protocol):
     #: Connections whose client reads too slowly, the longest waiting first, with the timer of each.
     _slow: ClassVar[dict["BoundedProtocol", asyncio.TimerHandle]] = {}
     _request_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.conn = Connection(h11.SERVER)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
