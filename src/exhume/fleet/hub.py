@@ -148,8 +148,12 @@ class Log:
             self._fd = -1
 
 
+# Made once: json.dumps with separators makes an encoder for each call.
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
 def line_of(record: dict[str, Any]) -> bytes:
-    text = json.dumps(record, separators=(",", ":")).encode()
+    text = _encode(record).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
@@ -564,6 +568,18 @@ class _Endpoint:
         await send({"type": "http.response.body", "body": body})
 
 
+class _App(Starlette):
+    """Dispatches batches, nearly all requests of a hub, past Starlette's middleware and routes."""
+
+    batches: _Endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == BATCHES and scope["method"] == "POST":
+            await self.batches(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
 def create_app(hub: Hub) -> Starlette:
     """The HTTP interface of a hub: two endpoints that receive data, and a health check."""
 
@@ -597,14 +613,17 @@ def create_app(hub: Hub) -> Starlette:
     def health(_: Any) -> Response:
         return JSONResponse({"status": "ok"})
 
-    return Starlette(
+    endpoint = _Endpoint(batches, hub)
+    app = _App(
         routes=[
-            Route(BATCHES, _Endpoint(batches, hub), methods=["POST"]),
+            Route(BATCHES, endpoint, methods=["POST"]),
             Route(BUNDLES + "/{incident}", _Endpoint(bundles, hub), methods=["POST"]),
             Route("/v1/health", health, methods=["GET"]),
         ],
         lifespan=hub.running,
     )
+    app.batches = endpoint
+    return app
 
 
 async def _body(headers: dict[bytes, bytes], receive: Receive, most: int) -> AsyncIterator[bytes]:
