@@ -145,17 +145,21 @@ class RayCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for process in (*self.workers, self._head):
-            if process is None or process.poll() is not None:
-                continue
-            os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                _kill(process)
-                process.wait(30)
+            if process is not None:
+                stop(process)
         if self._network is not None:
             self._network.communicate()
         shutil.rmtree(self._place, ignore_errors=True)
+
+
+def stop(leader: "subprocess.Popen[bytes]") -> None:
+    """End a head or worker with all that it started. Only the leader gets a signal: it has its node drained, and waits
+    30 s for that if the others get one too (python/ray/_private/node.py, 2.60)."""
+    leader.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        leader.wait(20)
+    _kill(leader)
+    leader.wait(30)
 
 
 def _session(leader: "subprocess.Popen[bytes]") -> list[int]:

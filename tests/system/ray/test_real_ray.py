@@ -7,7 +7,6 @@ answers of its state API are written there: tests/interop/ray-answers.json was m
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tests.system.faults.recorder_process import RecorderProcess, exhume, rows, until
-from tests.system.ray.ray_cluster import TOKEN, free_port, installed
+from tests.system.ray.ray_cluster import TOKEN, free_port, installed, stop
 
 pytestmark = [pytest.mark.long, pytest.mark.root, pytest.mark.timeout(1500)]
 
@@ -75,12 +74,7 @@ def dashboard(ray_bin: Path) -> Iterator[str]:
         assert head.poll() is None, Path(place, "said").read_text()
         yield address
     finally:
-        os.killpg(head.pid, signal.SIGTERM)
-        try:
-            head.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(head.pid, signal.SIGKILL)
-            head.wait(30)
+        stop(head)
         shutil.rmtree(place, ignore_errors=True)
 
 
