@@ -1,15 +1,18 @@
 """Queries give the same answer of all files at once and of parts of them."""
 
+import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from tests.fleet.lakes import minutes, plan, planted, window, write_rows
 from tests.parts import sampled
+from tests.store.conftest import small_disk  # noqa: F401
 
-from exhume.fleet.engines import ask
+from exhume.fleet.engines import ask, local
 from exhume.fleet.engines.files import LakeFiles, list_files, newest_date
-from exhume.fleet.engines.local import LocalEngine, connect, merge, ordered, select
+from exhume.fleet.engines.local import LocalEngine, OutOfMemory, connect, merge, ordered, select
 from exhume.fleet.engines.ray import LEAST_BYTES, run_merge, run_part, shares, split
 from exhume.fleet.lake import Lake, LakeError
 from exhume.fleet.queries import COURSE, EPISODES, FAILURES, FINDINGS, VALUES, Query, step_micros
@@ -44,18 +47,18 @@ def test_parts_merge_to_the_whole(lake: Lake, name: str):
     [whole] = engine.run([(made, files)])
     engine.close()
     assert whole.rows.num_rows and not whole.unread
-    connection = connect(1)
-    parts = [
-        table for place in range(len(files)) for table in select(connection, made, files.part(place, place + 1))[0]
-    ]
-    assert len(parts) == len(files)
-    merged = merge(connection, made, parts[::-1])
-    assert ordered(connection, made, [merged]).to_pylist() == whole.rows.to_pylist()
-    # As the tasks of a cluster do it: the rows of some nodes are merged here, those of others there.
-    tasks = [run_part(made, files.part(place, place + 1), 3) for place in range(len(files))]
-    assert all(task[0] == () for task in tasks)
-    merges = [run_merge(made, *(task[1 + each] for task in tasks)) for each in range(3)]
-    assert ordered(connection, made, merges).to_pylist() == whole.rows.to_pylist()
+    with connect(1) as connection:
+        parts = [
+            table for place in range(len(files)) for table in select(connection, made, files.part(place, place + 1))[0]
+        ]
+        assert len(parts) == len(files)
+        merged = merge(connection, made, parts[::-1])
+        assert ordered(connection, made, [merged]).to_pylist() == whole.rows.to_pylist()
+        # As the tasks of a cluster do it: the rows of some nodes are merged here, those of others there.
+        tasks = [run_part(made, files.part(place, place + 1), 3) for place in range(len(files))]
+        assert all(task[0] == () for task in tasks)
+        merges = [run_merge(made, *(task[1 + each] for task in tasks)) for each in range(3)]
+        assert ordered(connection, made, merges).to_pylist() == whole.rows.to_pylist()
 
 
 def test_rows_are_split_by_node():
@@ -70,10 +73,10 @@ def test_rows_are_split_by_node():
 
 
 def test_an_answer_without_files_has_its_columns():
-    connection = connect(1)
-    for query, values in QUERIES.values():
-        made = query.within(window(1), **values)
-        assert "node" in merge(connection, made, []).column_names
+    with connect(1) as connection:
+        for query, values in QUERIES.values():
+            made = query.within(window(1), **values)
+            assert "node" in merge(connection, made, []).column_names
 
 
 def test_values_that_are_pushed_again_are_left_out(tmp_path: Path):
@@ -165,4 +168,59 @@ def test_queries_fill_in_texts_without_ending_them():
     query = Query(SUMMARIES, ("node",), "SELECT '{name}'", "SELECT {since}", "")
     made = query.within(window(1), name="a'b{c}")
     assert made.select == "SELECT 'a''b{c}'"
-    assert connect(1).execute(made.select).fetchone() == ("a'b{c}",)
+    with connect(1) as connection:
+        assert connection.execute(made.select).fetchone() == ("a'b{c}",)
+
+
+def sort_in_little_memory(place: Path, monkeypatch: pytest.MonkeyPatch) -> pa.Table:
+    """Two million names in 30 MB of memory, with what does not fit in a place."""
+    monkeypatch.setattr(local, "MEMORY", "30MB")
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    names = "SELECT 'node-' || range AS node FROM range(2000000) ORDER BY hash(range)"
+    with connect(1) as connection:
+        directory = Path(connection.execute("SELECT current_setting('temp_directory')").fetchall()[0][0])
+        assert directory.parent == place and directory.stat().st_mode & 0o777 == 0o700
+        return merge(connection, Query(SUMMARIES, ("node",), "", names, ""), [pa.table({"node": ["a"]})])
+
+
+def test_what_does_not_fit_is_spilled_to_a_private_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place, current = tmp_path / "temporary", tmp_path / "current"
+    place.mkdir()
+    current.mkdir()
+    monkeypatch.chdir(current)
+    assert sort_in_little_memory(place, monkeypatch).num_rows == 2_000_000
+    assert list(current.iterdir()) == [] and list(place.iterdir()) == []
+
+
+@pytest.mark.root
+def test_a_full_disk_of_what_is_spilled_is_one_sentence(small_disk: Path, monkeypatch: pytest.MonkeyPatch):  # noqa: F811
+    with pytest.raises(OutOfMemory, match="TMPDIR"):
+        sort_in_little_memory(small_disk, monkeypatch)
+    assert list(small_disk.iterdir()) == []
+
+
+def test_no_temporary_directory_is_needed(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    with connect(1) as connection:
+        assert select(connection, COURSE.within(window(1), step=1), list_files(lake, SUMMARIES, window(1)))[1] == ()
+
+
+def test_files_that_do_not_fit_together_are_read_one_by_one_and_none_is_damaged(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+):
+    made, files = COURSE.within(window(20), step=step_micros(window(0.5))), list_files(lake, SUMMARIES, window(20))
+    read, most = local._select, len(files)
+
+    def bounded(connection: object, query: Query, files: LakeFiles) -> pa.Table:
+        if len(files) > most:
+            raise OutOfMemory("more than that")
+        return read(connection, query, files)
+
+    monkeypatch.setattr(local, "_select", bounded)
+    with closing(LocalEngine(1)) as engine:
+        whole = engine.run([(made, files)])
+        most = 1
+        assert len(files) > 2 and engine.run([(made, files)]) == whole
+        most = 0
+        with pytest.raises(OutOfMemory):
+            engine.run([(made, files)])

@@ -1,7 +1,10 @@
 """DuckDB in this process; also the part of a query that a remote engine's task runs on some of the files."""
 
+import errno
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +17,7 @@ from exhume.fleet.queries import Query
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# Rows beyond this are spilled to the system's temporary directory.
+# Rows beyond this are spilled to the system's temporary directory; DuckDB's default is the current one.
 MEMORY = "2GB"
 _MISSING = "the report needs DuckDB: pip install 'exhume[fleet]'"
 # Maximum length of a reason: damaged footers and pages, missing files, values of the wrong type, oversized pages.
@@ -28,7 +31,8 @@ class LocalEngine:
 
     def __init__(self, threads: int | None = None) -> None:
         """Connect to DuckDB. Raises EngineError."""
-        self._connection = connect(threads or len(os.sched_getaffinity(0)))
+        self._closing = ExitStack()
+        self._connection = self._closing.enter_context(connect(threads or len(os.sched_getaffinity(0))))
 
     def run(self, asked: Sequence[tuple[Query, LakeFiles]]) -> list[Answer]:
         return [self._run(query, files) for query, files in asked]
@@ -38,11 +42,17 @@ class LocalEngine:
         return Answer(merge(self._connection, query, parts, query.order), unread)
 
     def close(self) -> None:
-        self._connection.close()
+        self._closing.close()
 
 
-def connect(threads: int) -> "DuckDBPyConnection":
-    """A connection to an in-memory database. Raises EngineError if DuckDB is missing."""
+class OutOfMemory(EngineError):
+    """A query needs more memory than it may take, and there is no room on the disk for the rest."""
+
+
+@contextmanager
+def connect(threads: int) -> "Iterator[DuckDBPyConnection]":
+    """A connection to an in-memory database, which spills to a private directory. Raises EngineError if DuckDB is
+    missing."""
     try:
         import duckdb
     except ImportError:
@@ -54,7 +64,20 @@ def connect(threads: int) -> "DuckDBPyConnection":
         # The lake's files are untrusted: nothing in them may load code.
         "autoinstall_known_extensions": False,
     }
-    return duckdb.connect(":memory:", config=config)
+    with _spill_directory() as config["temp_directory"], duckdb.connect(":memory:", config=config) as connection:
+        yield connection
+
+
+@contextmanager
+def _spill_directory() -> Iterator[str]:
+    """A directory that only this user can read; "", with which nothing is spilled, if none can be created."""
+    try:
+        directory = tempfile.TemporaryDirectory(prefix="exhume-", ignore_cleanup_errors=True)
+    except OSError:
+        yield ""
+        return
+    with directory as path:
+        yield path
 
 
 def select(
@@ -68,6 +91,10 @@ def select(
         return [], ()
     try:
         return [_select(connection, query, files)], ()
+    except OutOfMemory:
+        # Half of the files may fit.
+        if len(files) == 1:
+            raise
     except (duckdb.Error, pa.ArrowException, OSError, ValueError) as error:
         files.lake.check()
         if len(files) == 1:
@@ -137,7 +164,17 @@ def ordered(connection: "DuckDBPyConnection", query: Query, merged: list[pa.Tabl
 
 
 def _arrow(connection: "DuckDBPyConnection", sql: str) -> pa.Table:
-    return connection.sql(sql).to_arrow_table()
+    import duckdb
+
+    try:
+        return connection.sql(sql).to_arrow_table()
+    except duckdb.Error as error:
+        if isinstance(error, duckdb.OutOfMemoryException) or os.strerror(errno.ENOSPC) in str(error):
+            raise OutOfMemory(
+                f"the report needs more than {MEMORY} of memory, and the temporary directory has no room for the rest; "
+                "free some there, or name another directory with TMPDIR"
+            ) from None
+        raise
 
 
 def _quoted(text: str) -> str:

@@ -7,6 +7,7 @@ Ray retries the tasks of a worker that dies. The workers need exhume[fleet] and 
 import socket
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,22 +33,16 @@ _MISSING = "--engine ray needs Ray: pip install 'exhume[ray]'"
 def run_part(query: Query, files: LakeFiles, merges: int) -> list[Any]:
     """A task: returns the files that can't be read, then the query's rows of the others, one table per merge task;
     with 0, the only part, already merged."""
-    connection = connect(1)
-    try:
+    with connect(1) as connection:
         parts, unread = select(connection, query, files)
         rows = parts[0] if merges and len(parts) == 1 else merge(connection, query, parts)
-    finally:
-        connection.close()
     return [unread, *split(rows, max(1, merges))]
 
 
 def run_merge(query: Query, *parts: pa.Table) -> pa.Table:
     """A task: merge the parts of some nodes into one."""
-    connection = connect(1)
-    try:
+    with connect(1) as connection:
         return merge(connection, query, list(parts))
-    finally:
-        connection.close()
 
 
 def split(rows: pa.Table, parts: int) -> list[pa.Table]:
@@ -90,7 +85,8 @@ class RayEngine:
                 what_to_do = "start one with ray start; one with a token needs RAY_AUTH_MODE=token, RAY_AUTH_TOKEN"
                 raise EngineError(f"no Ray answers at --address {address}: {error}; {what_to_do}") from None
         self._cores = int(ray.cluster_resources().get("CPU", 1))
-        self._connection = connect(1)
+        self._closing = ExitStack()
+        self._connection = self._closing.enter_context(connect(1))
         self._part = ray.remote(num_cpus=1, max_retries=RETRIES)(run_part)
         self._merge = ray.remote(num_cpus=1, max_retries=RETRIES)(run_merge)
 
@@ -139,7 +135,7 @@ class RayEngine:
         ]
 
     def close(self) -> None:
-        self._connection.close()
+        self._closing.close()
         if self._own:
             self._ray.shutdown()
 
