@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.fleet.fleet_rows import MINUTE_US, keys_in, rows_in, summaries
+from tests.store.conftest import small_disk  # noqa: F401
 
 from exhume.fleet import lake as lake_module
 from exhume.fleet.batch import to_arrow
@@ -217,6 +218,23 @@ def test_without_an_exchange_no_row_is_missing(lake, monkeypatch):
         lake.write(SUMMARIES, minutes(f"node-{name}", 2), name)
     assert lake.compact(LATER).partitions == 1
     assert len(keys_in(lake)) == 4
+
+
+@pytest.mark.root
+def test_a_compaction_on_a_full_disk_changes_nothing_until_there_is_room(small_disk):  # noqa: F811
+    lake = Lake.open(str(small_disk / "lake"))
+    for number in range(20):
+        lake.write(SUMMARIES, minutes(f"node-{number}", 2), f"{number}")
+    before = keys_in(lake)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_bsize))
+    with pytest.raises(LakeError) as raised:
+        lake.compact(LATER)
+    assert raised.value.full and keys_in(lake) == before
+    ballast.unlink()
+    assert lake.compact(LATER).repeats == 0
+    assert keys_in(lake) == before
+    assert len(list((lake.directory / "summaries").rglob("*.parquet"))) == 1
 
 
 def test_two_compactions_at_once_are_refused(lake):
