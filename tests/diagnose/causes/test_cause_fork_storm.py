@@ -170,3 +170,14 @@ def test_without_stacks_the_counter_has_less_confidence(tmp_path: Path) -> None:
     assert 0.3 <= reported.confidence < 0.6
     assert reported.culprit.pid is None
     assert "shared.no-stacks" in doubts(reported)
+
+
+def test_a_short_tick_is_not_extrapolated(tmp_path: Path) -> None:
+    """The last tick of a short recording may take a part of a second: more than it counted was never started."""
+    scene = storm(calm(Scene(cores=4, seconds=30)), 2, 12, 22, forks=1_900).pause(20, 21)
+    scene.row("node", 20, span_ms=400, forks=1_900)
+    finding = only(judged_recording(scene.write(tmp_path), scene.window), "fork-storm")
+    assert finding is not None
+    rate = next(link for link in finding.chain if link.code.endswith("rate"))
+    assert rate.evidence[0].value == 1_900
+    assert "1,900 " in rate.text

@@ -21,7 +21,9 @@ CAUSE = catalogue()["fork-storm"]
 
 @examines(CAUSE)
 def fork_storm(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
-    rates, samples = case.now("node").rates("forks"), case.samples
+    node, samples = case.now("node"), case.samples
+    # The last tick of a recording may be a short one: a rate that is extrapolated from it was never counted.
+    rates = node.numbers("forks") / np.maximum(node.numbers("span_ms"), 1000) * 1000
     rate = float(np.nanmax(rates)) if not np.isnan(rates).all() else None
     if rate is not None and rate < CAUSE.limit("least_forks"):
         return builder.rule_out("few", rate=rate)
