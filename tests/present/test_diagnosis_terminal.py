@@ -9,8 +9,10 @@ from rich.console import Console
 
 from exhume.model.finding import (
     Action,
+    Check,
     Diagnosis,
     Finding,
+    Level,
     Link,
     Place,
     Remedy,
@@ -20,8 +22,8 @@ from exhume.model.finding import (
     Severity,
     Verdict,
 )
-from exhume.present.diagnosis_view import verdict_text
-from exhume.present.terminal.diagnosis import diagnosis_lines, print_diagnosis
+from exhume.present.diagnosis_view import Checkup, verdict_text
+from exhume.present.terminal.diagnosis import checkup_lines, diagnosis_lines, print_diagnosis
 
 REMEDIES = (
     Remedy("see", "read its log", Action.RUN, template="journalctl -n 9", read_only=True),
@@ -87,6 +89,24 @@ def test_the_verdict_stays_on_the_screen(height: int, times: int) -> None:
     shown = output.getvalue().splitlines()
     assert sum("DEGRADED" in line for line in shown) == times
     assert ("DEGRADED" in shown[-1]) is (times == 2)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_check_never_breaks_its_line(width: int) -> None:
+    """The limit goes below where the line has no room for it; the value stays whole."""
+    value, limit = "74% (5 min), 98% (1 min)", "under 60%, or under 2 threads for each core"
+    checks = [
+        Check("pressure-cpu", "waiting for the CPU", Level.LOOK, value, limit, "more work than cores"),
+        Check("nic-timeouts", "network queue timeouts", Level.WELL, "none since boot"),
+    ]
+    checkup = Checkup("node-7", 6.0, checks, Diagnosis("node-7", (0, 10), (0, 10), Verdict.HEALTHY, []))
+    shown = [line.plain for line in checkup_lines(checkup, UTC, width)]
+    assert max(map(len, shown)) <= width
+    first = next(line for line in shown if "● waiting for the CPU" in line)
+    assert value in first
+    assert first.endswith("look")
+    assert limit.rsplit(maxsplit=1)[-1] in " ".join(shown)
+    assert (limit in first) is (width == 120)
 
 
 def test_a_pipe_gets_the_verdict_once() -> None:

@@ -150,14 +150,19 @@ def checkup_lines(checkup: Checkup, zone: tzinfo | None, width: int) -> Iterator
 
 
 def _check(check: Check, titles: int, width: int) -> Iterator[Text]:
-    """One check, as `✓ mounts 31 under 5,000 well`, with an explanation below if there is one."""
+    """One check, as `✓ mounts 31 under 5,000 well`; below it an explanation if there is one, and the limit if the line
+    has no room for it."""
     mark, colour = _MARKS[check.level]
     line = Text(" ").append(mark, colour).append(f" {check.title:<{titles}}  ")
-    limit = f"  {check.limit}" if check.limit else ""
-    value = shortened(visible(check.value), max(10, width - line.cell_len - len(limit) - _LEVEL - 2))
-    line.append(value, BOLD if check.level in (Level.LOOK, Level.BAD) else PLAIN).append(limit, DIM)
-    line.append(" " * max(2, width - line.cell_len - _LEVEL))
+    room = width - line.cell_len - _LEVEL - 2
+    value, limit = visible(check.value), f"  {check.limit}" if check.limit else ""
+    fits = len(value) + len(limit) <= room
+    line.append(shortened(value, room), BOLD if check.level in (Level.LOOK, Level.BAD) else PLAIN)
+    line.append(limit if fits else "", DIM)
+    line.append(" " * (width - line.cell_len - _LEVEL))
     yield line.append("not seen" if check.level is Level.UNSEEN else str(check.level), colour)
+    if not fits:
+        yield from hung(" " * (titles + 5), check.limit, width, DIM)
     if check.text:
         yield from hung(" " * (titles + 5), check.text, width, DIM)
 
