@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from exhume.cli.args import Parser, log_target, recorder_settings, value_of
-from exhume.cli.main import COMMANDS, parser_for
+from exhume.cli.main import COMMANDS, main, parser_for
 from exhume.model.errors import UsageError
 from exhume.model.settings import COLOR, LogTarget, RecorderSettings
 
@@ -48,6 +48,19 @@ def test_a_typing_error_gets_a_suggestion(args, meant):
 def test_something_else_gets_the_choices():
     with pytest.raises(UsageError, match="record, doctor, diagnose"):
         parser_for([]).parse_args(["xyzzy"])
+
+
+@pytest.mark.parametrize(
+    ("args", "remedy"),
+    [
+        (("--listen", "127.0.0.1:8421"), "set EXHUME_LISTEN"),
+        (("--dir=/tmp/recording",), "set EXHUME_DIR"),
+        (("--dir", "/tmp/recording", "diagnose"), "exhume diagnose --dir"),
+    ],
+)
+def test_a_flag_before_its_command_is_not_taken_for_one(args, remedy):
+    with pytest.raises(UsageError, match=remedy):
+        main(args)
 
 
 @pytest.mark.parametrize("args", [("--color", "never", "info"), ("info", "--color", "never")])

@@ -76,6 +76,9 @@ class Parser(ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return options, unknown
 
+    def knows(self, flag: str) -> bool:
+        return flag in self._option_string_actions
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             what = (action.metavar if isinstance(action.metavar, str) else action.dest).lower()

@@ -18,6 +18,7 @@ from exhume.cli import exit_codes
 from exhume.cli.args import Parser, log_target
 from exhume.model.errors import ExhumeError, NoData
 from exhume.model.isolation import isolate
+from exhume.model.settings import SETTINGS
 
 # numpy's linear algebra is not used; its threads would cost CPU and memory at every start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -181,13 +182,32 @@ def parser_for(names: Sequence[str]) -> Parser:
 def main(argv: Sequence[str]) -> int:
     """Run the command that the arguments name; by default, record and serve."""
     name = next((arg for arg in argv if arg in COMMANDS), "")
-    options = parser_for([name]).parse_args(argv)
+    parser = parser_for([name])
+    _check_flags(parser, argv, name)
+    options = parser.parse_args(argv)
     # Imported here: --help needs no logging, and importing it takes 10 ms.
     from exhume.cli.log import configure_logging
 
     configure_logging(log_target(options))
     code: int = _load(options.command or "record").run(options)
     return code
+
+
+def _check_flags(parser: Parser, argv: Sequence[str], name: str) -> None:
+    """Raises UsageError for a command's flag before the command or without one, whose value argparse would take for
+    the command."""
+    for arg in argv[: argv.index(name)] if name else argv:
+        flag = arg.partition("=")[0]
+        if not flag.startswith("--") or flag == "--" or parser.knows(flag):
+            continue
+        if name:
+            parser.error(
+                f"{flag} is not an option of exhume itself; options of a command follow it: exhume {name} {flag}"
+            )
+        variable = next((setting.variable for setting in SETTINGS if setting.flag == flag), None)
+        if variable is not None:
+            parser.error(f"{flag} needs a command; without one, set {variable}")
+        return
 
 
 def _load(command: str) -> ModuleType:
