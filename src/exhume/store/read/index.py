@@ -131,7 +131,9 @@ def list_recording(directory: Path) -> Listing:
             live = _segments(live_directory, skipped, sealed=False)
         sealed = _segments(directory, skipped, sealed=True)
     except FileNotFoundError:
-        raise NoRecording(f"{directory} does not exist; record with exhume record --dir {directory}") from None
+        raise NoRecording(
+            f"{directory} does not exist; record with exhume record --dir {directory}, or name a recording with --dir"
+        ) from None
     except NotADirectoryError:
         raise RecordingError(f"{directory} is a file; a recording is a directory") from None
     except OSError as error:
