@@ -17,6 +17,9 @@ import {
   type Fields,
 } from "./fields";
 
+/** In place of a lane's name: the lane that deviates most. */
+export const AUTO_LANE = "auto";
+
 export const MEASURES = [
   "unusual",
   "stall",
@@ -108,7 +111,7 @@ export interface PageState {
   kinds: string[];
   /** "When did this run?": the frame whose seconds are painted on the heatmap. */
   paint: FrameName | null;
-  /** Which lanes of `LANES` are open; `auto` is the one that deviates most. */
+  /** Which lanes of `LANES` are open, or `AUTO_LANE`. */
   lanes: string[];
   utc: boolean;
 }
@@ -177,7 +180,7 @@ const FIELDS: Fields<PageState> = {
   fold: flag(true),
   kinds: parts,
   paint: frame,
-  lanes: list(["auto"]),
+  lanes: list([AUTO_LANE]),
   utc: flag(false),
 };
 

@@ -1,5 +1,14 @@
 import { describe, expect, it } from "vitest";
-import { chainOf, culpritFacts, evidencePlace, isQuoted, placeOf, shownValue } from "../src/diagnosis/chain";
+import {
+  chainOf,
+  culpritFacts,
+  evidencePlace,
+  isQuoted,
+  laneOf,
+  lanesWith,
+  placeOf,
+  shownValue,
+} from "../src/diagnosis/chain";
 import type { ChainLink, Culprit, Evidence, Finding } from "../src/types";
 
 const UNKNOWN: Culprit = {
@@ -117,5 +126,20 @@ describe("the culprit", () => {
       ["owner", "deployment/cart"],
     ]);
     expect(culpritFacts(UNKNOWN)).toEqual([]);
+  });
+});
+
+describe("the lane of a piece of evidence", () => {
+  it("is the one that draws its column", () => {
+    expect(laneOf({ table: "cgroups", column: "kernel" })).toBe("memcgs");
+    expect(laneOf({ table: "node", column: "psi_io_some" })).toBe("pressure");
+    expect(laneOf({ table: "events", column: "text" })).toBeNull();
+  });
+
+  it("takes the place of the one that was opened by itself, and comes after those that were chosen", () => {
+    expect(lanesWith("memcgs", ["auto"])).toEqual(["memcgs"]);
+    expect(lanesWith("memcgs", ["pressure"])).toEqual(["pressure", "memcgs"]);
+    expect(lanesWith("memcgs", ["memcgs"])).toEqual(["memcgs"]);
+    expect(lanesWith(null, ["auto"])).toEqual(["auto"]);
   });
 });

@@ -90,7 +90,7 @@ function Step({ of }: { of: StoryStep }): JSX.Element {
             <button
               type="button"
               class="link"
-              onClick={() => followEvidence({ since: each.since_ms, until: each.until_ms }, each.cpu)}
+              onClick={() => followEvidence({ since: each.since_ms, until: each.until_ms }, each.cpu, each)}
             >
               {each.table}.{each.column}
               {!isQuoted(of, each) && `: ${shownValue(each)}`}

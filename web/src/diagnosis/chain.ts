@@ -1,5 +1,6 @@
 /** The chain of a finding in order, and the place of its evidence in time. Pure. */
 import { duration, percent, quantity, range, time } from "../format";
+import { AUTO_LANE } from "../address";
 import type { ChainLink, Culprit, Evidence, Finding, JobFailure, Span } from "../types";
 
 const ORDER = ["symptom", "mechanism", "culprit", "root_cause"];
@@ -53,6 +54,32 @@ export function isQuoted(link: Pick<ChainLink, "text">, of: Evidence): boolean {
 export function evidencePlace({ since_ms, until_ms, cpu }: Evidence, utc: boolean): string {
   const when = until_ms - since_ms <= LEAST_MS ? time(since_ms, utc) : range(since_ms, until_ms, utc);
   return cpu === null ? when : `${when}, core ${cpu}`;
+}
+
+/** Columns that a lane of the timeline draws; of every other table the cores and the panels show the rows. */
+const LANE_OF: Partial<Record<string, string>> = {
+  "cgroups.kernel": "memcgs",
+  "cgroups.visible": "memcgs",
+  "cgroups.dying": "memcgs",
+  "node.psi_cpu_some": "pressure",
+  "node.psi_memory_some": "pressure",
+  "node.psi_io_some": "pressure",
+  "node.pgscan_kswapd": "reclaim",
+  "node.pgscan_direct": "reclaim",
+  "cpu.wait_ns": "wait",
+  "throttling.throttled_ns": "throttling",
+};
+
+/** The lane that draws the column of a piece of evidence; null where none does. */
+export function laneOf({ table, column }: Pick<Evidence, "table" | "column">): string | null {
+  return LANE_OF[`${table}.${column}`] ?? null;
+}
+
+/** The lanes to open for a piece of evidence: its lane takes the place of the one that was opened by itself, which
+ * keeps the timeline's height, and comes after those that were chosen. */
+export function lanesWith(lane: string | null, open: string[]): string[] {
+  if (lane === null || open.includes(lane)) return open;
+  return open.includes(AUTO_LANE) ? [lane] : [...open, lane];
 }
 
 /** What to select for a piece of evidence, and the time around it that the timeline shows then. */

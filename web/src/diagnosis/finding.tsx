@@ -6,7 +6,7 @@ import type { ChainLink, Evidence, Finding, Remedy, Span } from "../types";
 import { chainOf, culpritFacts, evidencePlace, isQuoted, ROLES, shownValue } from "./chain";
 
 /** Shows the evidence of a time and a core (null: all cores) on the timeline. */
-export type GoTo = (span: Span, cpu: number | null) => void;
+export type GoTo = (span: Span, cpu: number | null, of?: Evidence) => void;
 
 export function FindingCard(props: {
   finding: Finding;
@@ -142,7 +142,7 @@ function EvidenceText(props: { of: Evidence; compact: boolean; quoted: boolean; 
       class="link"
       data-testid="evidence"
       title={origin}
-      onClick={() => goTo({ since: of.since_ms, until: of.until_ms }, of.cpu)}
+      onClick={() => goTo({ since: of.since_ms, until: of.until_ms }, of.cpu, of)}
     >
       {content}
     </button>

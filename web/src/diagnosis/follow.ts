@@ -2,15 +2,17 @@
 import { announce } from "../a11y";
 import { revealAnswer, revealTimeline } from "../reveal";
 import { analysed, change, extent, state, type PageState } from "../state";
-import type { Span } from "../types";
-import { placeOf } from "./chain";
+import type { Evidence, Span } from "../types";
+import { laneOf, lanesWith, placeOf } from "./chain";
 import { current } from "./current";
 import { stepAfter, storyOf, type StoryStep } from "./story";
 
-/** Selects the time of a piece of evidence on its core (null: all), with some of the time around it. */
-export function followEvidence(span: Span, cpu: number | null): void {
+/** Selects the time of a piece of evidence on its core (null: all), with some of the time around it, and opens the lane
+ * that draws its value. */
+export function followEvidence(span: Span, cpu: number | null, of: Evidence | null = null): void {
+  const lanes = lanesWith(of && laneOf(of), state.peek().lanes);
   // One change, so that one key takes it back.
-  change({ ...placed(span), cpus: cpu === null ? null : [cpu], ...pinned(), step: 0 });
+  change({ ...placed(span), cpus: cpu === null ? null : [cpu], ...pinned(), step: 0, lanes });
   revealTimeline();
 }
 
@@ -39,12 +41,13 @@ export function walkStory(direction: 1 | -1): void {
     announce(direction > 0 ? "that was the last step" : "that was the first step");
     return;
   }
-  const { role, text, span, cpu } = steps[next - 1];
+  const { role, text, span, cpu, evidence } = steps[next - 1];
   const pin = pinned();
   const whole = pin.d0 !== null && pin.d1 !== null ? { since: pin.d0, until: pin.d1 } : null;
   const to = span ?? whole;
   if (to === null) return;
-  change({ ...placed(to), cpus: span === null ? pin.dc : cpu === null ? null : [cpu], ...pin, step: next });
+  const lanes = evidence.map(laneOf).reduce((open, lane) => lanesWith(lane, open), state.peek().lanes);
+  change({ ...placed(to), cpus: span === null ? pin.dc : cpu === null ? null : [cpu], ...pin, step: next, lanes });
   revealAnswer();
   announce(`step ${String(next)} of ${String(steps.length)}, ${role.replace("_", " ")}: ${text}`);
 }

@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import { AUTO_LANE } from "../address";
 import { api } from "../api";
 import { number, quantity, time } from "../format";
 import { Placeholder, useResource } from "../resource";
@@ -24,20 +25,19 @@ export const LANES: readonly { name: string; title: string }[] = [
   { name: "throttling", title: "throttling" },
 ];
 
-/** Read before it is known which one deviates most; the lane that stays open then. */
-const AUTO = "auto";
+/** The lane that deviates most, once it is known; it stays open. */
 const autoLane = signal<string | null>(null);
 
 /** The lanes that are open; the one that deviates most until others are chosen. */
 function openLanes(): string[] {
   const chosen = state.value.lanes;
-  if (!chosen.includes(AUTO)) return LANES.map((lane) => lane.name).filter((name) => chosen.includes(name));
+  if (!chosen.includes(AUTO_LANE)) return LANES.map((lane) => lane.name).filter((name) => chosen.includes(name));
   return autoLane.value === null ? [] : [autoLane.value];
 }
 
 /** Finds the lane that deviates most, once: in the recording, of a long one in the hour around its worst moment. */
 function useAutoLane(): void {
-  const wanted = state.value.lanes.includes(AUTO) && autoLane.value === null && warm.value;
+  const wanted = state.value.lanes.includes(AUTO_LANE) && autoLane.value === null && warm.value;
   const [whole, grid] = [extent.value, overviewGrid.value];
   const names = LANES.map((lane) => lane.name);
   const read = useResource(wanted && whole ? "auto lane" : null, (signal) => {

@@ -76,6 +76,27 @@ def test_other_evidence_ends_the_story(page: Page):
     wait_for_state(page, "!step=", "d0=")
 
 
+def test_evidence_opens_the_lane_that_draws_its_value(page: Page):
+    """Where a lane was opened by itself it takes its place, so that nothing moves; one key takes all of it back."""
+    lanes = page.get_by_role("group", name="more lanes").get_by_role("button")
+    before = lanes.and_(page.locator("[aria-pressed=true]")).all_inner_texts()
+    height = timeline_height(page)
+    page.get_by_test_id("aside").get_by_role("button", name="cgroups.kernel").first.click()
+    wait_for_state(page, "lanes=memcgs", "d0=")
+    expect(lanes.and_(page.locator("[aria-pressed=true]"))).to_have_text(["memcgs"])
+    expect(page.get_by_role("group", name="memcgs")).to_be_in_viewport()
+    at_rest(page)
+    assert timeline_height(page) == height
+    page.go_back()
+    wait_for_state(page, "!lanes=", "!d0=")
+    expect(lanes.and_(page.locator("[aria-pressed=true]"))).to_have_text(before)
+
+
+def timeline_height(page: Page) -> float:
+    """From the first core to the splitter below the lanes."""
+    return page.get_by_role("separator").bounding_box()["y"] - page.get_by_test_id("heatmap").bounding_box()["y"]
+
+
 def test_the_diagnosis_is_copied_as_markdown(page: Page, incident):
     before = state(page)
     page.keyboard.press("j")
