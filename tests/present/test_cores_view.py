@@ -214,8 +214,8 @@ def test_the_cells_as_json():
         ("busy", 474, "user", "47% user"),
         ("stall", 600, "system", "held for 6 s by system"),
         ("stall", 4000, "wait", "held for at least 40 s by waiting tasks"),
-        ("deviation", 620, "softirq", "62% above its normal, mostly softirq"),
-        ("unusual", 310, "system", "62% above its normal, mostly system"),
+        ("deviation", 620, "softirq", "62 points above its normal, mostly softirq"),
+        ("unusual", 310, "system", "62 points above its normal, mostly system"),
         ("unusual", 800, "system", "held for 6 s by system"),
     ],
 )

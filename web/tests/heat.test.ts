@@ -176,8 +176,8 @@ describe("cells", () => {
     expect(said("system", 980, "system")).toBe("98 % system");
     expect(said("stall", 600, "system")).toBe("held for 6 s by system");
     expect(said("stall", 4000, "wait")).toBe("held for at least 40 s by waiting tasks");
-    expect(said("deviation", 620, "softirq")).toBe("62 % above its normal, mostly softirq");
-    expect(said("unusual", 310, "system")).toBe("62 % above its normal, mostly system");
+    expect(said("deviation", 620, "softirq")).toBe("62 points above its normal, mostly softirq");
+    expect(said("unusual", 310, "system")).toBe("62 points above its normal, mostly system");
     expect(said("unusual", 800, "system")).toBe("held for 6 s by system");
     expect(said("unusual", 0, "system")).toBe("as it normally is, mostly system");
     expect(said("wait", 2500, "wait")).toBe("tasks waited 2500 ms/s");

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from exhume.model.clock import MILLIS, NANOS, Window
-from exhume.model.text import duration, percent
+from exhume.model.text import count, duration, percent
 from exhume.present.events_view import event_json
 from exhume.present.serializer import Shape, to_json
 from exhume.store.read.core_grid import CELL_STATES, GAP, UNUSUAL_MEASURES, CoreGrid, weights_of
@@ -123,15 +123,15 @@ def worst_cell(grid: CoreGrid) -> Worst | None:
 
 
 def value_text(measure: str, state: str, value: int) -> str:
-    """A cell's value as text: `98% system`, `held for 6 s by system`, `62% above its normal, mostly system`.
-    `valueText` in heat.ts produces the same text."""
+    """A cell's value as text: `98% system`, `held for 6 s by system`, `62 points above its normal, mostly system` (a
+    difference of two shares). `valueText` in heat.ts produces the same text."""
     if measure not in UNUSUAL_MEASURES:
         return f"{percent(value / 1000, 0)} {state}"
     found = decode_unusual(measure, value)
     if not found.stall_ms and not found.deviation_permille:
         return f"as it normally is, mostly {state}"
     if not found.stall_ms:
-        return f"{percent(found.deviation_permille / 1000, 0)} above its normal, mostly {state}"
+        return f"{count(round(found.deviation_permille / 10), 'point')} above its normal, mostly {state}"
     least = "at least " if found.stall_ms >= LONGEST_STALL_S * 1000 else ""
     return f"held for {least}{duration(found.stall_ms * MILLIS)} by {'waiting tasks' if state == 'wait' else state}"
 

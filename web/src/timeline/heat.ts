@@ -1,5 +1,5 @@
 /** The heatmap's numbers: rows, pooled rows, colours. Pure, so that it can be tested without a browser. */
-import { duration, percent } from "../format";
+import { duration, percent, plural } from "../format";
 import { blend, hueOf, rgb, type Rgb, type Theme } from "../theme";
 import type { CoreGrid, Span } from "../types";
 
@@ -226,7 +226,7 @@ export function decodeUnusual(measure: string, value: number): { stallMs: number
   return { stallMs: (value - UNUSUAL_FLOOR) * STALL_UNIT_MS * 2, deviation: 0 };
 }
 
-/** A cell in words: `98 % system`, `held for 6 s by system`, `62 % above its normal, mostly system`. */
+/** A cell in words: `98 % system`, `held for 6 s by system`, `62 points above its normal, mostly system`. */
 export function valueText({ measure, value, state }: Pick<Cell, "measure" | "value" | "state">): string {
   if (value === null) return "not recorded";
   if (measure === "matching") return `${percent(value / 1000)} matches the filter`;
@@ -234,8 +234,9 @@ export function valueText({ measure, value, state }: Pick<Cell, "measure" | "val
   if (measure === "busy" || !BY_STATE.includes(measure)) return `${percent(value / 1000)} ${state ?? ""}`;
   const { stallMs, deviation } = decodeUnusual(measure, value);
   if (stallMs === 0) {
-    const above = deviation === 0 ? "as it normally is" : `${percent(deviation / 1000)} above its normal`;
-    return `${above}, mostly ${state ?? ""}`;
+    // A difference of two shares.
+    const points = plural(Math.round(deviation / 10), "point");
+    return `${deviation === 0 ? "as it normally is" : `${points} above its normal`}, mostly ${state ?? ""}`;
   }
   const least = stallMs >= LONGEST_STALL_MS ? "at least " : "";
   return `held for ${least}${duration(stallMs)} by ${state === "wait" ? "waiting tasks" : (state ?? "")}`;
