@@ -2,9 +2,11 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { isFiltered } from "../address";
+import { formatCores } from "../cpulist";
 import { duration, missingText, moment } from "../format";
 import { printQuery } from "../query";
 import { extent, recording, state, type Analysed } from "../state";
+import { overviewGrid } from "../timeline/overview";
 import type { Span } from "../types";
 
 /** Hours of a large node are hundreds of millions of samples: they are read only on request. */
@@ -51,8 +53,10 @@ export function noSourceReason(source: string, what: string): string | null {
   return missing ? `${what}: ${missingText(missing)}` : null;
 }
 
-/** Why there is no sample of a time with stacks: the filter, or idle cores. */
-export function noSamplesReason({ filters }: Pick<Analysed, "filters">): string {
+/** Why there is no sample of a time with stacks: cores that the recording does not have, the filter, or idle cores. */
+export function noSamplesReason({ filters, list }: Pick<Analysed, "filters" | "list">): string {
+  const known = overviewGrid.value?.cpus;
+  if (known && list && !list.some((cpu) => known.includes(cpu))) return `This recording has no ${formatCores(list)}.`;
   if (!isFiltered(filters)) return "No samples here: the cores were idle or offline.";
   return `No samples here match ${printQuery({ filters, cores: null })}: clear the filter, or select more.`;
 }
