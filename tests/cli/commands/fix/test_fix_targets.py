@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from exhume.cli.commands.fix.plan import is_needless
 from exhume.diagnose.catalogue import catalogue
 from exhume.model.finding import Action
+from exhume.model.remedy import Plan
 
 INCIDENTS = Path(__file__).resolve().parents[3] / "diagnose/incidents"
 
@@ -22,6 +24,14 @@ def test_every_fix_of_the_catalogue_has_a_target():
     assert replace(fixes[0], target="a b").command == "exhume fix apply 'docker:a b'"
     others = [each for cause in catalogue().values() for each in cause.remedies if each.action is Action.RUN]
     assert others and all(each.fix_target is None for each in others)
+
+
+@pytest.mark.parametrize(
+    ("target", "count", "needless"),
+    [("zombies", 34, True), ("zombies", 2_000, False), ("zombies", None, False), ("a.service", 1, False)],
+)
+def test_freeing_zombies_that_are_few_is_not_the_next_thing_to_do(target, count, needless):
+    assert is_needless(Plan(target, count, "")) is needless
 
 
 @pytest.mark.root

@@ -12,8 +12,10 @@ from exhume.cli.commands.fix.terminal import print_document, reach_node, reading
 from exhume.cli.recording_args import RecordingView
 from exhume.cli.terminal import activity, suggest
 from exhume.diagnose.engine import diagnose
+from exhume.diagnose.growth import THRESHOLDS
 from exhume.model.errors import UsageError
 from exhume.model.finding import Finding
+from exhume.model.remedy import Plan
 from exhume.model.settings import DIR
 from exhume.model.text import listed
 from exhume.present.fix_view import plan_json, plan_lines
@@ -31,9 +33,14 @@ def run(options: Namespace) -> int:
     if saved.plan.steps:
         save_plan(options.work_dir, saved)
     print_document(options, plan_json(saved), plan_lines(saved.plan, reading_width()))
-    if any(step.automatic for step in saved.plan.steps):
+    if any(step.automatic for step in saved.plan.steps) and not is_needless(saved.plan):
         suggest(f"exhume fix apply{work_dir_flag(options.work_dir)}")
     return exit_codes.OK if saved.plan.steps else exit_codes.NO_DATA
+
+
+def is_needless(plan: Plan) -> bool:
+    """Whether the plan frees zombies that are so few that nothing needs it."""
+    return plan.target == ZOMBIES and plan.count is not None and plan.count <= THRESHOLDS.normal
 
 
 def check_options(options: Namespace) -> None:
