@@ -52,17 +52,21 @@ def steps_of(recording: Recording, zone: tzinfo | None, kept: Path | None) -> li
     finding = found.findings[0]
     since, until = found.focus
     core, moment = finding.culprit.cpu, format_clock(since, zone)
+    # The network was lost when its card was reset, which is the last of the symptoms.
+    lost = format_clock(max(link.at for link in finding.chain if link.role is Role.SYMPTOM), zone)
     span = f"since={since // MILLIS - AROUND_MS}&until={until // MILLIS + AROUND_MS}"
     selected = f"#{span}&s0={since // MILLIS}&s1={until // MILLIS}&cpus={core}"
     place = "" if kept is None else dir_args(kept)
-    end = "; then all of this is removed" if kept is None else f"; the recording stays in {kept}"
+    end = "; then all of this is removed (`--keep DIR` keeps it for the other commands)"
+    if kept is not None:
+        end = f"; the recording stays in {kept}"
     program = _program()
     return [
         Step(
             "An ordinary node, and a job that died",
             (
                 f"Five minutes of a training node with {recording.facts.cores} cores, in the format of a real "
-                f"recording. At {moment} a job on it lost its network. The dashboards are green: in that minute the "
+                f"recording. At {lost} a job on it lost its network. The dashboards are green: in that minute the "
                 f"node was {_busy(recording, since - MINUTE // 2, since + MINUTE // 2)} busy, in the minute before "
                 f"{_busy(recording, since - MINUTE * 3 // 2, since - MINUTE // 2)}.",
                 "The page has every core and every second. Open it:",
