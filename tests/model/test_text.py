@@ -12,6 +12,8 @@ from exhume.model.clock import NANOS
     ("nanos", "said"),
     [
         (15_000_000, "15 ms"),
+        (999_400_000, "999 ms"),
+        (999_600_000, "1 s"),
         (NANOS, "1 s"),
         (4_250_000_000, "4.2 s"),
         (200 * NANOS, "3 m 20 s"),

@@ -90,7 +90,7 @@ export function zone(at: number, utc: boolean): string {
 export function duration(ms: number): string {
   const size = Math.max(0, ms);
   if (size < 1) return `${number(size, 2)} ms`;
-  if (size < 1000) return `${Math.round(size)} ms`;
+  if (Math.round(size) < 1000) return `${Math.round(size)} ms`;
   if (size < 10_000) return `${trim(size / 1000, 1)} s`;
   const seconds = Math.round(size / 1000);
   if (seconds < 60) return `${seconds} s`;

@@ -39,6 +39,8 @@ describe("numbers and times", () => {
     expect(duration(48_000)).toBe("48 s");
     expect(duration(6_600)).toBe("6.6 s");
     expect(duration(350)).toBe("350 ms");
+    expect(duration(999.4)).toBe("999 ms");
+    expect(duration(999.6)).toBe("1 s");
     expect(duration(60_000)).toBe("1 m");
     expect(duration(3 * 86_400_000 + 3_600_000)).toBe("3 d 01 h");
   });

@@ -30,10 +30,10 @@ def size(amount: float) -> str:
 
 def duration(nanos: int) -> str:
     """A span in its two largest units: `12 h 04 m`, `3 m 20 s`, `4.2 s`, `15 ms`."""
-    if nanos < NANOS:
+    if round(nanos / 1e6) < 1000:
         return f"{nanos / 1e6:.0f} ms"
     if nanos < 60 * NANOS:
-        tenths = nanos * 10 // NANOS
+        tenths = max(10, nanos * 10 // NANOS)
         return f"{tenths // 10} s" if tenths % 10 == 0 else f"{tenths / 10:.1f} s"
     seconds = nanos // NANOS
     days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
