@@ -15,8 +15,8 @@ import { placeOf, plotWidth, useCells } from "./plot";
 const LOST = { kind: "lost", glyph: "▒" };
 /** The resolution of the request for marks; those that are too close to be hit alone are drawn as one. */
 const REQUEST_PX = 12;
-/** With less room there is no label. */
-const LABEL_PX = 90;
+/** With less room there is no label: of most lines the first word alone would remain. */
+const LABEL_PX = 140;
 /** One click on an event selects a little around it. */
 const AROUND_MS = 5_000;
 /** A longer view comes closer. */
