@@ -10,7 +10,7 @@ import { Times } from "../diagnosis/times";
 import { formatCores } from "../cpulist";
 import { duration, range } from "../format";
 import { Placeholder } from "../resource";
-import { analysed, change, filters, state } from "../state";
+import { analysed, change, filters, state, type Analysed } from "../state";
 import type { Accounting, Diagnosis } from "../types";
 import type { Panel } from "./panel";
 import { unrecordedReason } from "./empty-states";
@@ -27,6 +27,7 @@ function DiagnosisBody(): JSX.Element | null {
       <PinnedTo />
       {found && (
         <>
+          <OfView of={of} />
           <Verdict of={found} />
           {found.findings.map((finding) => (
             <FindingCard
@@ -59,6 +60,7 @@ export function DiagnosisAside(): JSX.Element | null {
         <>
           <PinnedTo />
           <Placeholder of={read} what="the evidence" empty={unrecordedReason(of) ?? false} />
+          {found && <OfView of={of} />}
           {found && <Verdict of={found} />}
           {found?.findings[0] && (
             <FindingCard
@@ -114,6 +116,16 @@ function Where({ of }: { of: Accounting }): JSX.Element {
       <summary>Where the time went</summary>
       <Times of={of} />
     </details>
+  );
+}
+
+/** Of a view the figures are others than those of an incident in it. */
+function OfView({ of }: { of: Analysed }): JSX.Element | null {
+  if (of.selected) return null;
+  return (
+    <p class="muted" data-testid="of-view">
+      Of all that is in view, {range(of.since, of.until, state.value.utc)}:
+    </p>
   );
 }
 
