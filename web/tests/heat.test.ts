@@ -6,6 +6,7 @@ import {
   cellsOf,
   heatPixels,
   heightOf,
+  isFlat,
   labelledRows,
   paintPixels,
   pooledHeat,
@@ -161,6 +162,14 @@ describe("cells", () => {
       [0, 1000, "user"],
     ]);
     expect(worstCells(grid, { since: 6000, until: 8000 }, 10)).toEqual([]);
+  });
+
+  it("are flat where no recorded one has a value", () => {
+    const grid = gridOf([0, 1], 4, { "0:0": [65_535, 0], "1:0": [65_535, 0], "0:3": [5, 0] });
+    expect(isFlat(grid, { since: 1000, until: 3000 })).toBe(true);
+    expect(isFlat(grid, { since: 1000, until: 4000 })).toBe(false);
+    // What was not recorded is hatched.
+    expect(isFlat(grid, { since: 0, until: 1000 })).toBe(false);
   });
 
   it("are summed up by state for the overview", () => {

@@ -5,7 +5,7 @@ import { formatCores, printCpus } from "../cpulist";
 import { range, time } from "../format";
 import { filters, state } from "../state";
 import type { CoreGrid, Span } from "../types";
-import { cellOf, valueText, worstCells, type Cell, type Rows } from "./heat";
+import { cellOf, isFlat, valueText, worstCells, type Cell, type Rows } from "./heat";
 import type { Box } from "./heatpointer";
 
 /** A cell in words; with a filter, what its share is of. */
@@ -13,14 +13,25 @@ export function cellText(cell: Cell, filtered: boolean): string {
   return filtered && cell.measure !== "matching" ? `${valueText(cell)}, of what matches the filter` : valueText(cell);
 }
 
+/** Why the heatmap and its table are empty: they have what is measured, not everything that ran. */
+export function nothingText(measure: string, filtered: boolean): string {
+  if (filtered) return "Nothing in view matches the filter.";
+  if (measure === "unusual" || measure === "deviation") return "Every core in view is as it normally is.";
+  if (measure === "stall") return "No core was held for a second in view.";
+  if (measure === "busy") return "Nothing ran in view.";
+  return measure === "wait" ? "No task waited for a core in view." : `No ${measure} time in view.`;
+}
+
 export function describeHeat(grid: CoreGrid | null, rows: Rows, shown: Span | null): string {
   if (!grid || !shown) return "cores by time, loading";
   const { utc } = state.value;
   const [worst] = worstCells(grid, shown, 1);
-  const worstText = worst?.value ? `; the worst: core ${worst.cpu}, ${label(worst)} at ${time(worst.since, utc)}` : "";
+  const filtered = isFiltered(filters.value);
+  let found = isFlat(grid, shown) ? `. ${nothingText(grid.measure, filtered).replace(/\.$/, "")}` : "";
+  if (worst?.value) found = `; the worst: core ${worst.cpu}, ${label(worst)} at ${time(worst.since, utc)}`;
   const cpus = printCpus(rows.cpus.flat());
   const when = range(shown.since, shown.until, utc);
-  return `cores ${cpus} by time, ${when}${worstText}. Arrows move, Shift extends, Enter selects`;
+  return `cores ${cpus} by time, ${when}${found}. Arrows move, Shift extends, Enter selects`;
 }
 
 export function announceBox(box: Box, rows: Rows, grid: CoreGrid | null): void {

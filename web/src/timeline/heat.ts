@@ -322,6 +322,21 @@ export function worstCells(grid: CoreGrid, view: Span, most: number): Cell[] {
   return peaks.slice(0, most).map(({ line, cell }) => describe(grid, line, cell));
 }
 
+/** Whether a view has recorded cells, and the value of each of them is 0. */
+export function isFlat(grid: CoreGrid, view: Span): boolean {
+  const [first, last] = cellsIn(grid, view);
+  let recorded = false;
+  for (let line = 0; line < grid.cpus.length; line++) {
+    for (let cell = first; cell <= last; cell++) {
+      const value = grid.values[line * grid.cells + cell];
+      if (value === grid.unrecorded) continue;
+      if (value > 0) return false;
+      recorded = true;
+    }
+  }
+  return recorded;
+}
+
 /** Over all cores, cell by cell: the greatest value of each state. -1 where nothing was recorded. */
 export function worstByState(grid: CoreGrid): Int16Array[] {
   const states = BY_STATE.includes(grid.measure) ? grid.states.length : 1;

@@ -4,7 +4,7 @@
  */
 import type { JSX } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { isFiltered } from "../address";
+import { isFiltered, type Measure } from "../address";
 import { api } from "../api";
 import { formatCores } from "../cpulist";
 import { Placeholder } from "../resource";
@@ -13,11 +13,11 @@ import { change, extent, filters, measured, pickingBase, recording, state, view 
 import { theme } from "../theme";
 import type { CoreGrid, Slices } from "../types";
 import { BaseBox, BoxFrame, SelectionBox } from "./boxes";
-import { cellsOf, heightOf, labelledRows, rowsFor, sortedByWorst, worstOf, type Rows } from "./heat";
+import { cellsOf, heightOf, isFlat, labelledRows, rowsFor, sortedByWorst, worstOf, type Rows } from "./heat";
 import { drawHeat, pictureOf } from "./heatdraw";
 import { heatKeys } from "./heatkeys";
 import { listen, type Box, type Place } from "./heatpointer";
-import { describeHeat } from "./heat-label";
+import { describeHeat, nothingText } from "./heat-label";
 import { Lane } from "./lane";
 import { Legend } from "./legend";
 import { overviewGrid } from "./overview";
@@ -73,6 +73,7 @@ export function Heatmap(): JSX.Element | null {
     () => (slices ? describeSlices(slices, rows.cpus.flat(), debounced) : describeHeat(grid, rows, debounced)),
     [grid, slices, rows, debounced, state.value.utc],
   );
+  const flat = useMemo(() => !slices && grid && debounced && isFlat(grid, debounced), [grid, slices, debounced]);
   const { marked } = state.value;
 
   // Not a frame later: what arrived is drawn with the labels around it.
@@ -138,6 +139,7 @@ export function Heatmap(): JSX.Element | null {
       {box && <BoxFrame box={box} rows={rows} kind="drawing" />}
       {pointed && !box && ("cell" in pointed ? <CellTooltip on={pointed} /> : <SliceTooltip on={pointed} />)}
       {paint.label}
+      {flat && <FlatHeat measure={measure} filtered={filtered} />}
       {(ran.error !== null || ran.slow) && (
         <div class="over-heat">
           <Placeholder of={ran} what="single samples" />
@@ -155,6 +157,20 @@ export function Heatmap(): JSX.Element | null {
         {slices ? <SliceTable of={slices} shown={debounced} /> : <WorstCells grid={grid} shown={debounced} />}
       </div>
     </Lane>
+  );
+}
+
+/** Why there is nothing to see, which would look like a drawing that failed. */
+function FlatHeat({ measure, filtered }: { measure: Measure; filtered: boolean }): JSX.Element {
+  return (
+    <p class="over-heat flat" data-testid="flat-heat">
+      {nothingText(measure, filtered)}{" "}
+      {measure !== "busy" && !filtered && (
+        <button type="button" class="link" onClick={() => change({ measure: "busy" }, "replace")}>
+          show the busiest
+        </button>
+      )}
+    </p>
   );
 }
 

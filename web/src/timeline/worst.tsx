@@ -7,18 +7,9 @@ import { duration, moment } from "../format";
 import { filters, measured, select, state } from "../state";
 import type { CoreGrid, Span } from "../types";
 import { worstCells, type Cell } from "./heat";
-import { cellText } from "./heat-label";
+import { cellText, nothingText } from "./heat-label";
 
 const MOST = 20;
-
-/** Why the table is empty: it has what is measured, not everything that ran. */
-export function nothingText(measure: string, filtered: boolean): string {
-  if (filtered) return "Nothing in view matches the filter.";
-  if (measure === "unusual" || measure === "deviation") return "Every core in view is as it normally is.";
-  if (measure === "stall") return "No core was held for a second in view.";
-  if (measure === "busy") return "Nothing ran in view.";
-  return measure === "wait" ? "No task waited for a core in view." : `No ${measure} time in view.`;
-}
 
 export function WorstCells({ grid, shown }: { grid: CoreGrid | null; shown: Span | null }): JSX.Element {
   const cells = useMemo(() => (grid && shown ? worstCells(grid, shown, MOST) : []), [grid, shown]);

@@ -396,6 +396,12 @@ def test_what_matches_nothing_says_so(page: Page):
     wait_for_state(page, "measure=steal")
     page.get_by_text("worst moments in view, as a table").click()
     expect(page.locator("body")).to_contain_text("No steal time in view.")
+    # An empty drawing says that it is not a failed one.
+    expect(page.get_by_test_id("flat-heat")).to_contain_text("No steal time in view.")
+    expect(page.get_by_test_id("heatmap")).to_have_attribute("aria-label", re.compile("No steal time in view"))
+    page.get_by_role("button", name="show the busiest").click()
+    wait_for_state(page, "measure=busy")
+    expect(page.get_by_test_id("flat-heat")).to_have_count(0)
 
 
 def test_lanes_open_and_tell_their_greatest_value(page: Page):
