@@ -153,6 +153,25 @@ def test_a_recreated_container_is_one_leaker(tmp_path: Path) -> None:
     assert next(each for each in found.remedies if each.id == "stop-container").target == "agent"
 
 
+def test_the_quoted_rows_are_those_of_the_leaked_cgroups(tmp_path: Path) -> None:
+    """Pods that end in the same time, and whose cgroups are released, are not counted with them."""
+    scene = leak(zombies(hot(Scene()), 8_000, 240), f"/docker/{AGENT}", 1, 18)
+    for number in (5, 9):
+        for late, op in ((0.1, "mkdir"), (0.3, "rmdir"), (0.5, "release")):
+            event = {
+                "hierarchy": 4,
+                "op": op,
+                "id": 100 + number,
+                "level": 4,
+                "path": f"/kubepods/burstable/pod{number}/c",
+            }
+            scene.row("cgroup_events", number + late, pid=901, comm="runc", **event)
+    _, found = the_finding(scene, tmp_path)
+    link = next(link for link in found.chain if "17 cgroups" in link.text)
+    rows = next(each for each in link.evidence if (each.table, each.how) == ("cgroup_events", "count"))
+    assert rows.value == 17
+
+
 def test_many_containers_that_leak_alike_are_not_one(tmp_path: Path) -> None:
     scene = zombies(hot(Scene()), 8_000, 240)
     for number in range(1, 12):

@@ -221,7 +221,13 @@ def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Le
     # Quote the removals of that time, and the last removal of the pattern.
     removed = rows.where(rows.numbers("hierarchy") == hierarchy).matching("op", "rmdir")
     removed = removed.within(Window(leaker.first, leaker.last + 1))
-    match = (("op", "rmdir"), ("hierarchy", str(hierarchy)))
+    match: tuple[tuple[str, str], ...] = (("op", "rmdir"), ("hierarchy", str(hierarchy)))
+    paths = {life.path for life in leaker.lives}
+    levels = {level for path, level in removed.listed("path", "level") if path in paths}
+    if len(levels) == 1 and (level := levels.pop()) is not None:
+        # Cgroups of other places, such as those of pods, come and go in the same time.
+        removed = removed.where(removed.numbers("level") == level)
+        match = (*match, ("level", str(level)))
     quotes = (
         Evidence("cgroup_events", "path", "count", len(removed), leaker.first, leaker.last + 1, match=match),
         Evidence("cgroup_events", "path", "last", leaker.lives[-1].path, leaker.last, leaker.last + 1, match=match),
