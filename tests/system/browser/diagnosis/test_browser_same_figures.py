@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
+from tests.system.browser.canvas import until
 from tests.system.browser.conftest import drawn
 from tests.system.browser.idle import PATIENCE_S, at_rest
 
@@ -67,7 +68,17 @@ def at_cause(new_page, address) -> Page:
 
 
 def test_all_four_say_the_same(at_cause: Page, new_page, address: str, written, tmp_path: Path):
-    marked = at_cause.request.get(f"{address}api/incidents").json()["incidents"][0]
+
+    def incident() -> Any:
+        return at_cause.request.get(f"{address}api/incidents").json()["incidents"][0]
+
+    def is_diagnosed() -> bool:
+        at_cause.wait_for_timeout(1000)
+        return incident()["cause"] is not None
+
+    # The server diagnoses marks in the background, while it is not asked for anything else.
+    until(at_cause, is_diagnosed)
+    marked = incident()
     on_page = at_cause.request.get(f"{address}api/diagnosis?incident={marked['id']}").json()
     at = datetime.fromtimestamp(marked["at"] / 1000, UTC).isoformat()
     asked = ("diagnose", "--dir", str(written[0]), "--at", at, "--utc")
