@@ -90,7 +90,8 @@ def swap_segment(victim: Path, whole: "Recordings", chance: random.Random) -> No
 
 def swap_table(victim: Path, whole: "Recordings", chance: random.Random) -> None:
     """Another table of the same segment."""
-    swap(victim, [path for path in victim.parent.iterdir() if path.suffix == victim.suffix and path != victim], chance)
+    alike = [path for path in victim.parent.iterdir() if path.suffix == victim.suffix and path.is_file()]
+    swap(victim, [path for path in alike if path != victim], chance)
 
 
 def swap_recording(victim: Path, whole: "Recordings", chance: random.Random) -> None:
