@@ -26,7 +26,8 @@ def _record(kind: int, body: bytes, misc: int = 0) -> bytes:
     return struct.pack("<IHH", kind, misc, len(body) + 8) + body
 
 
-def _trailer(pid: int, time: int, cpu: int) -> bytes:
+def task_trailer(pid: int, time: int, cpu: int) -> bytes:
+    """What follows each record but a sample: who, when and where."""
     return struct.pack("<IIQII", pid, pid, time, cpu, 0)
 
 
@@ -41,7 +42,7 @@ def _mapping(pid: int, start: int, size: int, path: bytes) -> bytes:
     path = path.ljust(len(path) + 8 & ~7, b"\0")
     inode = 77 if path.startswith(b"/usr") else 0
     fields = struct.pack("<IIQQQIIQQII", pid, pid, start, size, 0, 8, 1, inode, 0, 5, 2)
-    return _record(10, fields + path + _trailer(pid, 6, 0))
+    return _record(10, fields + path + task_trailer(pid, 6, 0))
 
 
 def _records(samples: int, path: bytes = b"/usr/bin/tool", copied: bytes | None = None) -> list[bytes]:
@@ -50,8 +51,8 @@ def _records(samples: int, path: bytes = b"/usr/bin/tool", copied: bytes | None 
         _record(
             1, struct.pack("<iIQQQ", -1, 0, 2**64 - 2**31, 1 << 30, 2**64 - 2**31) + b"[kernel.kallsyms]_text\0\0", 1
         ),
-        _record(3, struct.pack("<II", pid, pid) + b"tool\0\0\0\0" + _trailer(pid, 6, 0)),
-        _record(7, struct.pack("<IIIIQ", pid, 1, pid, 1, 5) + _trailer(pid, 5, 0)),
+        _record(3, struct.pack("<II", pid, pid) + b"tool\0\0\0\0" + task_trailer(pid, 6, 0)),
+        _record(7, struct.pack("<IIIIQ", pid, 1, pid, 1, 5) + task_trailer(pid, 5, 0)),
         _mapping(pid, 0x400000, 0x1000, path),
     ]
     for number in range(samples):
@@ -59,8 +60,8 @@ def _records(samples: int, path: bytes = b"/usr/bin/tool", copied: bytes | None 
         records.append(_sample(10**9 + number * 10**7, number % 2, chain, copied=copied))
         if number % 10 == 9:
             records.append(_record(68, b""))
-    records.append(_record(2, struct.pack("<QQ", 1, 3) + _trailer(pid, 2 * 10**9, 0)))
-    records.append(_record(4, struct.pack("<IIIIQ", pid, 1, pid, 1, 2 * 10**9) + _trailer(pid, 2 * 10**9, 0)))
+    records.append(_record(2, struct.pack("<QQ", 1, 3) + task_trailer(pid, 2 * 10**9, 0)))
+    records.append(_record(4, struct.pack("<IIIIQ", pid, 1, pid, 1, 2 * 10**9) + task_trailer(pid, 2 * 10**9, 0)))
     return records
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.interop.importers.made_up import START, imported, put
-from tests.interop.importers.perf_file import PID, perf_file, rounds_file
+from tests.interop.importers.perf_file import PID, perf_file, rounds_file, task_trailer
 
 from exhume.interop.importers.files import InputFile
 from exhume.interop.importers.form import FileSummary, ReadOptions
@@ -47,6 +47,16 @@ def test_samples_names_and_losses(tmp_path, shape):
     busy = [(row["cpu"], row["system"]) for row in recording.read("cpu").to_pylist()]
     assert busy
     assert all(system == pytest.approx(500, abs=60) for _, system in busy)
+
+
+@pytest.mark.parametrize("time", [3 * NANOS, 1 << 63], ids=["after-all-samples", "impossible"])
+def test_task_records_with_a_damaged_time_cost_no_sample(tmp_path, time):
+    """The process begins after it was sampled, or at a time that no clock reaches."""
+    content = perf_file(samples=50)
+    for moment in (5, 6):
+        content = content.replace(task_trailer(PID, moment, 0), task_trailer(PID, time, 0))
+    _, recording = imported(tmp_path, put(tmp_path, "perf.data", content))
+    assert recording.read("samples").column("pid").to_pylist() == [PID] * 50
 
 
 def test_unknown_records_are_counted_and_passed_over(tmp_path):

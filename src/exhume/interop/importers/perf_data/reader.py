@@ -19,6 +19,7 @@ from exhume.interop.importers.perf_data.header import (
     read_header,
 )
 from exhume.interop.importers.perf_data.records import (
+    TIME_LIMIT,
     Block,
     HeldSamples,
     Kind,
@@ -295,7 +296,7 @@ class PerfDataReader:
         samples, damaged = decode_samples(block, at, layout)
         if damaged:
             self._left_out.add("damaged samples", None, damaged)
-        odd = (samples.time == 0) | (samples.time >= np.uint64(1 << 62))
+        odd = (samples.time == 0) | (samples.time >= np.uint64(TIME_LIMIT))
         if odd.any():
             self._left_out.add("samples without a possible time", None, int(odd.sum()))
             samples = samples.select(np.flatnonzero(~odd))
@@ -320,7 +321,7 @@ class PerfDataReader:
                 count = min(int(block.words[at[place] + word]), 2**32 - 1)
                 time = int(times[place]) if times is not None else 0
                 cpu = None if cpus is None else int(cpus[place]) & 0xFFFF
-                time = time if 0 < time < 1 << 62 else self._seen_ns
+                time = time if 0 < time < TIME_LIMIT else self._seen_ns
                 losses.append(
                     Losses(time + self._offset(), "stacks", "lost-samples", count, "lost by perf record", cpu)
                 )

@@ -38,6 +38,8 @@ _ZSTD_END = b"\x01\x00\x00"
 # Maximum number of records whose size isn't a multiple of 8 bytes: each has to be walked separately.
 _MOST_ODD = 1024
 _LOST_TRACK = "damaged: a record of an impossible size, and nothing says where the next one begins"
+# Times from here up are damage: a century of nanoseconds.
+TIME_LIMIT = 1 << 62
 _numbers = count(1)
 LeaveOut = Callable[[str, int | None, int], None]
 

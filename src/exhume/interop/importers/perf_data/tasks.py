@@ -19,7 +19,7 @@ from exhume.collect.perf.attr import SampleType
 from exhume.collect.perf.records import row_keys, unique
 from exhume.collect.symbols.mappings import MAX_MAPPINGS, AddressSpace, FileKey, MappedFile, Mapping, mapped_file
 from exhume.interop.importers.form import I64Array, U64Array
-from exhume.interop.importers.perf_data.records import Block, HeldSamples, Kind, Layout, ragged
+from exhume.interop.importers.perf_data.records import TIME_LIMIT, Block, HeldSamples, Kind, Layout, ragged
 
 _PROT_EXEC = 4
 # The same bit as that of an exec: a FORK that perf synthesized for an existing process.
@@ -345,8 +345,11 @@ class TaskDecoder:
 
 
 def _times(block: Block, at: I64Array, layout: Layout) -> U64Array:
+    """The times of task records. An impossible one counts from the beginning, as records do that perf synthesized."""
     times = layout.trailer(block, at, SampleType.TIME)
-    return np.zeros(len(at), np.uint64) if times is None else times
+    if times is None:
+        return np.zeros(len(at), np.uint64)
+    return np.where(times < np.uint64(TIME_LIMIT), times, np.uint64(0))
 
 
 class Tasks:
@@ -497,6 +500,8 @@ def _at_that_time(histories: Sequence[Sequence[tuple[int, object]]], which: I64A
         order = np.lexsort((asked, moments, np.concatenate([owners, which[several]])))
         is_entry = order < len(since)
         last = order[np.maximum.accumulate(np.where(is_entry, np.arange(len(order)), 0))]
+        # Before the first entry of all there is none; before the first of a later history, one of another.
+        last = np.where(last < len(since), last, 0)
         result[several[order[~is_entry] - len(since)]] = last[~is_entry]
         result = np.maximum(result, first[which])
     return result
