@@ -100,6 +100,22 @@ def test_a_unit_needs_no_command_to_be_known_as_one_thing(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.parametrize(("elsewhere", "fails"), [("/system.slice/ci.service", False), (None, True)])
+def test_ends_of_the_same_name_elsewhere_are_not_those_of_a_unit(
+    tmp_path: Path, elsewhere: str | None, fails: bool
+) -> None:
+    """A unit that is started again and again, and a script that runs the same program with exit code 1."""
+    unit = "/system.slice/recorder.service"
+    scene = inside(cgroups(Scene(cores=4, seconds=60), EVERY_TWO, 1.2, unit), EVERY_TWO, unit, ["/opt/exhume record"])
+    restarts(scene, [12.0, 17.0, 22.0, 27.0], "exhume")
+    if elsewhere is not None:
+        scene.row("processes", 30, pid=3_000, ppid=41, comm="exhume", cmdline="/opt/exhume audit", cgroup=elsewhere)
+    finding = reported(judged_recording(scene.write(tmp_path), scene.window))
+    assert finding is not None and "recorder.service" in finding.summary
+    assert finding.severity == "warning", "and not hidden by the script's, which is worth knowing"
+    assert ("crash-loop.ends" in {link.code for link in finding.chain}) is fails
+
+
 def test_a_cgroup_of_several_hierarchies_counts_once(tmp_path: Path) -> None:
     scene = Scene(cores=4, seconds=60)
     for hierarchy in (2, 4, 9):

@@ -132,13 +132,19 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     loops += [_of_restarts(case, each) for each in apart if each.is_program and not _is_part(case, each, loops)]
     if not loops:
         return builder.rule_out("none")
-    # Loops that are known to fail or are managed come first, then those that cost most. OOM kills have a cause of their
-    # own: if a loop of OOM kills led this finding, that cause would explain it away, together with the other loops.
+    # Loops that are known to fail or are managed come first, then the more severe, then those that cost most. OOM kills
+    # have a cause of their own: if a loop of OOM kills led this finding, that cause would explain it away, together
+    # with the other loops.
     killed = case.around("events", CAUSE.limit("pod_seconds")).matching("kind", OUT_OF_MEMORY)
     starved = set(killed.texts("container_name"))
     ranked = sorted(
         ((loop, _load(case, loop)) for loop in loops),
-        key=lambda each: (_place(each[0], starved), -each[1].cores, each[0].interval_s or seconds),
+        key=lambda each: (
+            _place(each[0], starved),
+            -_severity(*each).rank,
+            -each[1].cores,
+            each[0].interval_s or seconds,
+        ),
     )
     loop, load = ranked[0]
     _describe(builder, loop, load)
@@ -195,10 +201,15 @@ def _slow_pods(case: Case, known: set[str]) -> list[Restarts]:
 
 def _is_part(case: Case, program: Restarts, loops: list[Loop]) -> bool:
     """Whether a program is what a looping container or unit runs."""
-    pids = program.rows.numbers("pid")
-    known = [case.processes[int(pid)] for pid in pids[~np.isnan(pids)].tolist() if int(pid) in case.processes]
+    known = _processes(case, program)
     managed = [loop.restarts for loop in loops if loop.restarts is not None and not loop.restarts.is_program]
     return any(_is_of(process, restarts) for process in known for restarts in managed)
+
+
+def _processes(case: Case, restarts: Restarts) -> list[KnownProcess]:
+    """Those that the events about it name, as far as they are known."""
+    pids = restarts.rows.numbers("pid")
+    return [case.processes[int(pid)] for pid in pids[~np.isnan(pids)].tolist() if int(pid) in case.processes]
 
 
 def _is_steady(series: Series) -> bool:
@@ -229,7 +240,8 @@ def _of_cgroups(case: Case, series: Series, restarts: list[Restarts]) -> Loop | 
     others = [
         each
         for each in restarts
-        if each.name in names or any(number in path for number in each.containers for path in paths)
+        if (each.name in names and _may_be_in(case, each, paths))
+        or any(number in path for number in each.containers for path in paths)
     ]
     # A container's own ends say more than those of a program in it.
     others.sort(key=lambda each: not each.is_container)
@@ -238,6 +250,12 @@ def _of_cgroups(case: Case, series: Series, restarts: list[Restarts]) -> Loop | 
     owner = _pod_of(case, found) or owner_of(case, paths[-1])
     owner = owner if owner.pod is not None and not units else CgroupOwner()
     return Loop(series, found, main, tuple(commands.values()), owner)
+
+
+def _may_be_in(case: Case, restarts: Restarts, paths: tuple[str, ...]) -> bool:
+    """Whether what ended may have run in these cgroups: programs elsewhere may have the same name."""
+    cgroups = [known.cgroup for known in _processes(case, restarts) if known.cgroup is not None]
+    return not cgroups or any(cgroup.startswith(paths) for cgroup in cgroups)
 
 
 def _of_restarts(case: Case, restarts: Restarts) -> Loop:
