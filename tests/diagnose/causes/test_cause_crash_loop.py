@@ -310,10 +310,10 @@ POD = f"/kubepods/besteffort/pod{UID}"
 EVERY_FIFTEEN = [4.0 + 15.0 * n for n in range(10)]
 
 
-def pod_deaths(scene: Scene, seconds: list[float], name: str, uid: str, owner: str) -> Scene:
-    """The ends of a pod's container, as they are recorded of a CRI runtime."""
+def pod_deaths(scene: Scene, seconds: list[float], name: str, uid: str, owner: str, *, first: int = 77) -> Scene:
+    """The ends of a pod's container, as they are recorded of a CRI runtime; each attempt has an id of its own."""
     for number, second in enumerate(seconds):
-        reported = {"container": hex_id(77 + number), "container_name": name, "value": 1.0, "source": "cri"}
+        reported = {"container": hex_id(first + number), "container_name": name, "value": 1.0, "source": "cri"}
         reported |= {"pod": uid, "pod_name": name.rpartition("/")[0], "owner": owner}
         scene.event(second, "container-die", f"container {name} ended with code 1", "info", **reported)
     return scene
@@ -334,6 +334,7 @@ def test_a_pod_is_named_with_its_owner(tmp_path: Path) -> None:
     assert top.summary == f"{name} of deployment prod/crashy is started every 15.0 s, and fails each time (exit code 1)"
     culprit = top.culprit
     assert (culprit.pod, culprit.pod_name, culprit.container_name) == (UID, "prod/crashy-596c6549b5-gn4q9", name)
+    assert [(each.id, each.name) for each in top.entities if each.kind == "container"] == [(culprit.container, name)]
     assert [remedy.command for remedy in top.remedies] == [
         "kubectl -n prod logs --previous crashy-596c6549b5-gn4q9 -c worker",
         "kubectl -n prod scale deployment crashy --replicas=0",
@@ -361,7 +362,9 @@ def test_a_pod_without_events_is_named_by_its_processes(tmp_path: Path) -> None:
 def test_loops_are_named_side_by_side(tmp_path: Path) -> None:
     scene = deaths(Scene(cores=4, seconds=160), [start + 1.2 for start in EVERY_TWO], "ecs-agent", 1)
     pod_deaths(scene, EVERY_FIFTEEN, "prod/crashy-596c6549b5-gn4q9/worker", UID, "deployment/crashy")
-    pod_deaths(scene, EVERY_FIFTEEN[1:], "monitoring/log-agent-qfttl/agent", OTHER_UID, "daemonset/log-agent")
+    pod_deaths(
+        scene, EVERY_FIFTEEN[1:], "monitoring/log-agent-qfttl/agent", OTHER_UID, "daemonset/log-agent", first=177
+    )
     top = reported(judged_recording(scene.write(tmp_path), scene.window))
     assert top is not None
     also = [link for link in top.chain if link.code == "crash-loop.also"]
@@ -397,7 +400,7 @@ def test_loops_whose_ends_are_far_apart_are_named_wherever_the_focus_is(tmp_path
     """The pods start together, which stands out; by then each has ended twice."""
     scene = Scene(cores=2, seconds=110).core(1, 2, 8, system=980).stack(1, 2, 8, 0.95, "runc", 50, ["clone", "dup_mm"])
     pod_deaths(scene, BACK_OFF, WORKER, UID, "deployment/crashy")
-    pod_deaths(scene, [end + 1.0 for end in BACK_OFF], AGENT, OTHER_UID, "daemonset/log-agent")
+    pod_deaths(scene, [end + 1.0 for end in BACK_OFF], AGENT, OTHER_UID, "daemonset/log-agent", first=177)
     recording = scene.write(tmp_path)
     found = judged_recording(recording, scene.window)
     assert found.focus[1] < at(16), "its end is before the third end of each"
@@ -435,7 +438,7 @@ def test_a_loop_that_memory_ends_does_not_take_the_others_with_it(tmp_path: Path
         place = {"cgroup": cgroup, "container": hex_id(77 + number), "pod": OTHER_UID}
         scene.row("processes", second - 0.5, pid=700 + number, comm="cache", cmdline="/cache", **place)
     pod_deaths(scene, ends, CACHE, OTHER_UID, "statefulset/cache")
-    pod_deaths(scene, EVERY_FIFTEEN, WORKER, UID, "deployment/crashy")
+    pod_deaths(scene, EVERY_FIFTEEN, WORKER, UID, "deployment/crashy", first=177)
     found = judged_recording(scene.write(tmp_path), scene.window)
     assert "oom-thrash" in [finding.cause for finding in found.findings]
     top = reported(found)

@@ -3,7 +3,7 @@
 import re
 import signal
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 
 import numpy as np
@@ -104,7 +104,10 @@ class Loop:
         unit = _UNIT.search(self.cgroups.lives[-1].path) if self.cgroups is not None else None
         if unit is not None:
             return Entity(EntityKind.UNIT, unit[1], unit[1])
-        if self.restarts is not None and (self.restarts.is_container or self.owner.pod is None):
+        if self.restarts is not None and self.restarts.is_container:
+            # By its newest id, as the culprit has it: one entity, not two of the same name.
+            return replace(self.restarts.entity, id=self.owner.container or self.restarts.name)
+        if self.restarts is not None and self.owner.pod is None:
             return self.restarts.entity
         if self.owner.name_in_pod is not None:
             return Entity(EntityKind.CONTAINER, self.owner.name_in_pod, self.owner.name_in_pod)
