@@ -32,6 +32,13 @@ PATIENCE_S = 180
 _SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
 _LOGS = (Path("/var/log/pods"), Path("/var/log/containers"))
 _CGROUPS = Path("/sys/fs/cgroup")
+DOCKERSHIM = Path("/var/run/dockershim.sock")
+# What runtimes make outside of the directory of their own, innermost first.
+_ELSEWHERE = (
+    *map(Path, ("/run/containerd/s", "/run/containerd")),
+    *map(Path, ("/etc/docker/key.json", "/etc/docker", "/run/docker/plugins", "/run/docker")),
+    DOCKERSHIM,
+)
 
 _CONTAINERD = """
 version = 2
@@ -211,15 +218,15 @@ class Cluster:
 class Node(Cluster):
     """The same with a node: containerd and kubelet. Images are imported from archives; there is no registry."""
 
+    daemon = "containerd"
+
     @property
     def runtime(self) -> Path:
         return self.work / "r/containerd.sock"
 
     def start_runtime(self) -> None:
         work = self.work
-        wrapper = work / "runc-without-scores"
-        wrapper.write_text(_RUNC.format(runc=need("runc")))
-        wrapper.chmod(0o755)
+        self._write_runc()
         # Without a network the runtime is not ready; pods that are not in the node's get an address that leads nowhere.
         (work / "cni").mkdir()
         addresses = {"type": "host-local", "ranges": [[{"subnet": f"{SUBNET}.0/24"}]], "dataDir": f"{work}/addresses"}
@@ -232,6 +239,16 @@ class Node(Cluster):
         self.import_image(_pause_image(work))
         self.import_image(_busybox_image(work))
 
+    def _write_runc(self) -> Path:
+        wrapper = self.work / "runc-without-scores"
+        wrapper.write_text(_RUNC.format(runc=need("runc")))
+        wrapper.chmod(0o755)
+        return wrapper
+
+    def _runtime_args(self) -> list[str]:
+        endpoint = f"--container-runtime-endpoint=unix://{self.runtime}"
+        return ["--container-runtime=remote", endpoint, f"--containerd={self.runtime}"]
+
     def import_image(self, archive: Path) -> None:
         done = self._ctr("-n", "k8s.io", "images", "import", str(archive))
         assert done.returncode == 0, done.stderr
@@ -240,8 +257,7 @@ class Node(Cluster):
         port, ports = _free_ports(1)[0], _free_ports(2)
         self.kubelet_port = port
         work = self.work
-        args = [f"--kubeconfig={self.kubeconfig}", "--container-runtime=remote"]
-        args += [f"--container-runtime-endpoint=unix://{self.runtime}", f"--containerd={self.runtime}"]
+        args = [f"--kubeconfig={self.kubeconfig}", *self._runtime_args()]
         args += [f"--root-dir={work}/kubelet-root", f"--hostname-override={NODE}", f"--node-ip={_own_address()}"]
         args += ["--address=127.0.0.1", f"--port={port}", "--read-only-port=0", f"--cert-dir={work}/kubelet-certs"]
         args += [f"--healthz-port={ports[0]}", "--cgroup-driver=cgroupfs", "--fail-swap-on=false"]
@@ -289,7 +305,7 @@ class Node(Cluster):
             kubelet.terminate()
             kubelet.wait(30)
             self._running = [(name, process) for name, process in self._running if name != "kubelet"]
-        if "containerd" in by_name:
+        if self.daemon in by_name:
             self._end_containers()
         super().stop()
         self._end_shims()
@@ -316,6 +332,57 @@ class Node(Cluster):
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
+class DockerNode(Node):
+    """The same with Docker behind kubelet's own shim, as nodes had it until Kubernetes 1.24."""
+
+    daemon = "dockerd"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        known = {name: value for name, value in super().environment.items() if not name.startswith("DOCKER_")}
+        return {**known, "DOCKER_HOST": f"unix://{self.work}/d.sock", "DOCKER_CONFIG": str(self.work)}
+
+    @property
+    def runtime(self) -> Path:
+        return DOCKERSHIM
+
+    def start_runtime(self) -> None:
+        work = self.work
+        (work / "daemon.json").write_text("{}")
+        args = [f"--host=unix://{work}/d.sock", f"--data-root={work}/docker", f"--exec-root={work}/x"]
+        args += [f"--pidfile={work}/dockerd.pid", f"--config-file={work}/daemon.json", "--storage-driver=overlay2"]
+        args += ["--bridge=none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"]
+        args += ["--exec-opt=native.cgroupdriver=cgroupfs", f"--add-runtime=own={self._write_runc()}"]
+        self.start(self.daemon, [need("dockerd"), *args, "--default-runtime=own"])
+        until("Docker answers", lambda: self._checked() and self._docker("version").returncode == 0)
+        self.import_image(_pause_image(work))
+        self.import_image(_busybox_image(work))
+
+    def _runtime_args(self) -> list[str]:
+        address = f"unix://{self.work}/d.sock"
+        args = [
+            "--container-runtime=docker",
+            f"--docker-endpoint={address}",
+            f"--docker={address}",
+            "--network-plugin=",
+        ]
+        return [*args, f"--experimental-dockershim-root-directory={self.work}/dockershim"]
+
+    def import_image(self, archive: Path) -> None:
+        done = self._docker("load", "-q", "-i", str(archive))
+        assert done.returncode == 0, done.stderr
+
+    def _end_containers(self) -> None:
+        if containers := self._docker("ps", "-aq").stdout.split():
+            self._docker("rm", "-f", *containers)
+
+    def _docker(self, *args: str) -> subprocess.CompletedProcess[str]:
+        command = [need("docker"), *args]
+        return subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+
+
 @contextmanager
 def own_api_server() -> Iterator[Cluster]:
     """An API server with nothing behind it but etcd."""
@@ -330,7 +397,7 @@ def own_api_server() -> Iterator[Cluster]:
 
 
 @contextmanager
-def own_node(*images: Path) -> Iterator[Node]:
+def own_node(*images: Path, kind: type[Node] = Node) -> Iterator[Node]:
     """A whole cluster of one node with images from archives, which leaves nothing behind."""
     if os.geteuid() != 0:
         missing("root")
@@ -339,9 +406,9 @@ def own_node(*images: Path) -> Iterator[Node]:
         missing("no kubelet of its own: its logs or cgroups are there")
     binaries = programs(SERVERS)
     before = {name: Path("/proc/sys", name).read_text() for name in _SYSCTLS}
-    elsewhere = [path for path in map(Path, ("/run/containerd/s", "/run/containerd")) if not path.exists()]
+    elsewhere = [path for path in _ELSEWHERE if not path.exists()]
     with _directory() as work:
-        node = Node(work, binaries)
+        node = kind(work, binaries)
         try:
             node.start_control_plane()
             node.start_controllers()
@@ -391,7 +458,7 @@ def _remove_traces(work: Path, sysctls: dict[str, str], elsewhere: list[Path]) -
         shutil.rmtree(path, ignore_errors=True)
     for path in elsewhere:
         with suppress(OSError):
-            path.rmdir()
+            path.rmdir() if path.is_dir() else path.unlink()
     for name, value in sysctls.items():
         Path("/proc/sys", name).write_text(value)
 
