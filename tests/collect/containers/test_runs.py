@@ -1,5 +1,7 @@
 """Runs as a history, and times as engines write them."""
 
+from dataclasses import replace
+
 import pytest
 
 from exhume.collect.containers.runs import Run, age_pattern, history, join_jobs, nanoseconds
@@ -32,6 +34,15 @@ def test_the_pods_of_a_job_are_one(manager: Manager) -> None:
     assert (joined.name, joined.earlier) == ("shop/import-3/run", ("shop/import-1/run", "shop/import-2/run"))
     assert joined.history is not None and (joined.history.starts, joined.history.failures) == (3, 3)
     assert [each.code for each in joined.history.exits] == [3, 2, 1]
+
+
+def test_a_job_whose_newest_pod_runs_still_has_its_last_exit() -> None:
+    ended, more = Exit(HOUR, 3), {"workload": "job/import"}
+    first = Service(Manager.CRI, "1", "shop/import-1/run", created=HOUR, last_exit=ended, **more)
+    first = replace(first, history=History("runtime", 1.0, 1, 1, 0.0, (ended,)))
+    second = Service(Manager.CRI, "2", "shop/import-2/run", created=2 * HOUR, **more)
+    (joined,) = join_jobs([first, second], now=3 * HOUR)
+    assert (joined.id, joined.last_exit) == ("2", ended)
 
 
 def test_one_that_runs_on_is_no_restart() -> None:

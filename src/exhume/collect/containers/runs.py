@@ -164,7 +164,9 @@ def _joined(row: list[Service], now: int) -> Service:
         exits=tuple(ends[:_LAST_EXITS]),
         restarted_at=tuple(service.started for service in row[1:] if service.started is not None),
     )
-    return replace(row[-1], history=past, earlier=tuple(service.name for service in row[:-1]))
+    # The newest may not have ended yet.
+    last = row[-1].last_exit or next(iter(past.exits), None)
+    return replace(row[-1], history=past, last_exit=last, earlier=tuple(service.name for service in row[:-1]))
 
 
 def age_pattern(lasted_s: Sequence[float], fewest: int = _FEWEST_RUNS) -> str:
