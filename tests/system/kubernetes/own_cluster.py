@@ -99,6 +99,15 @@ def until(what: str, happened: Callable[[], object], patience: float = PATIENCE_
         time.sleep(0.2)
 
 
+def _end(process: subprocess.Popen[bytes], patience: float) -> None:
+    process.terminate()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class Cluster:
     """The control plane: an API server at `address`, and `kubectl` for it. `work` has all files."""
 
@@ -183,14 +192,8 @@ class Cluster:
         return json.loads(self.kubectl("get", *args, "-o", "json"))
 
     def stop(self) -> None:
-        for name, process in reversed(self._running):
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            assert process.returncode is not None, name
+        for _, process in reversed(self._running):
+            _end(process, 20)
         self._running.clear()
 
     def _checked(self) -> "Cluster":
@@ -302,8 +305,7 @@ class Node(Cluster):
     def stop(self) -> None:
         by_name = dict(self._running)
         if (kubelet := by_name.get("kubelet")) is not None:
-            kubelet.terminate()
-            kubelet.wait(30)
+            _end(kubelet, 30)
             self._running = [(name, process) for name, process in self._running if name != "kubelet"]
         if self.daemon in by_name:
             self._end_containers()
