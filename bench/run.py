@@ -96,8 +96,10 @@ def _run(arguments: argparse.Namespace) -> int:
             section = BENCHMARKS[name](WORK, arguments.quick)
         except NotMeasured as error:
             print(f"  not measured: {error}", file=sys.stderr)
-            sections.append(Section(error.title, f"Not measured: {error}.", []))
-            failed = failed or bool(arguments.only)
+            if arguments.only:
+                failed = True
+            else:
+                sections.append(Section(error.title, f"Not measured: {error}.", []))
             continue
         except BenchError as error:
             print(f"  could not be measured: {error}", file=sys.stderr)
@@ -112,9 +114,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if not failed and not arguments.only:
         results.write_text(as_document(sections, arguments.quick, busy))
         print(f"written to {results}")
-    elif not failed and not arguments.quick:
+    elif sections and arguments.only and not arguments.quick:
+        # What could be measured stands for itself.
         results.write_text(with_sections(results.read_text(), sections, busy))
-        print(f"replaced in {results}: {', '.join(arguments.only)}")
+        print(f"replaced in {results}: {', '.join(section.title for section in sections)}")
     if busy > QUIET:
         print(f"other work took up to {busy:.0%} of the machine: measure again when it is quiet", file=sys.stderr)
     missed = [row.measure for section in sections for row in section.rows if row.missed]

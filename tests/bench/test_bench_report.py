@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from bench.flame_query import collapse
 from bench.load import load
-from bench.processes import BenchError, start, watch
+from bench.processes import BenchError, NotMeasured, start, watch
 from bench.report import RESULTS, Row, Section, as_document, machine_facts, with_sections
 from bench.run import BENCHMARKS
 
+from bench import run
 from exhume.lab.score.plan import others_busy
 
 PATIENCE_S = 60.0
@@ -151,3 +152,30 @@ def test_every_benchmark_can_be_asked_for_by_name():
         [sys.executable, "-m", "bench.run", "--help"], capture_output=True, text=True, check=True
     ).stdout
     assert all(name in said for name in BENCHMARKS)
+
+
+def test_a_section_that_fails_does_not_cost_those_that_were_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def measured(_work: Path, _quick: bool) -> Section:
+        return Section("First", "by counting", [Row("a measure", 2.0, "s", 3.0)])
+
+    def failing(_work: Path, _quick: bool) -> Section:
+        raise BenchError("it did not stop")
+
+    def not_measured(_work: Path, _quick: bool) -> Section:
+        raise NotMeasured("Third", "a part is missing")
+
+    kept = [Section(title, "earlier", [Row("a measure", 1.0, "s", 3.0)]) for title in ("First", "Second", "Third")]
+    results = tmp_path / "RESULTS.md"
+    results.write_text(as_document(kept, quick=False, busy=0.0))
+    monkeypatch.setattr(run, "RESULTS", results)
+    monkeypatch.setattr(run, "BENCHMARKS", {"first": measured, "second": failing, "third": not_measured})
+    monkeypatch.setattr(run, "cannot_run", lambda: "")
+    monkeypatch.setattr(run, "_clear", lambda: None)
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    (tmp_path / "build").mkdir()
+    monkeypatch.setattr(sys, "argv", ["bench.run", "--only", "first", "second", "third"])
+    assert run.main() == 2
+    _, _, first, second, third = results.read_text().split("\n## ")
+    assert "2.00 s" in first
+    assert "1.00 s" in second and "earlier" in second
+    assert "1.00 s" in third and "earlier" in third
