@@ -1,5 +1,6 @@
 """`exhume top`: one frame for pipes and programs, and the live view on a terminal."""
 
+import io
 import json
 import re
 import time
@@ -12,6 +13,7 @@ from tests.replay import Replay
 
 from exhume.cli.commands.top import Follower
 from exhume.cli.commands.top.keys import press
+from exhume.cli.commands.top.screen import Screen
 from exhume.lab.synth import write_synthetic
 from exhume.model.clock import NANOS
 from exhume.present.terminal.top import KEYS, Ink, TopPrinter, View
@@ -108,6 +110,28 @@ def test_keys():
     assert (view.typed, view.match) == (None, "")
     assert not press(view, "q")
     assert set("qsg/p?") == set(KEYS)
+
+
+class InterruptedTerminal(io.RawIOBase):
+    """A terminal without a buffer, each write to which a signal interrupts."""
+
+    def __init__(self):
+        self.written = b""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.written += bytes(data[:10])
+        return len(data[:10])
+
+
+def test_a_frame_is_written_whole_where_a_resize_interrupts_it(monkeypatch):
+    """PYTHONUNBUFFERED leaves out the buffer, which would write the rest."""
+    terminal = InterruptedTerminal()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(terminal, encoding="utf-8", write_through=True))
+    Screen().draw(["▀" * 40])
+    assert terminal.written.decode() == "\x1b[1;1H" + "▀" * 40 + "\x1b[K"
 
 
 @pytest.mark.slow

@@ -98,9 +98,17 @@ class Screen:
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._before)  # type: ignore[arg-type]
 
     def _write(self, text: str) -> None:
+        # Not by sys.stdout itself: with PYTHONUNBUFFERED it drops the rest of a write that a resize interrupts.
+        stream, left = sys.stdout.buffer, memoryview(text.encode(errors="replace"))
         try:
-            sys.stdout.write(text)
             sys.stdout.flush()
+            while left and self.open:
+                written = stream.write(left)
+                if written is None:
+                    # Another program made the terminal non-blocking.
+                    select.select([], [stream], [])
+                left = left[written or 0 :]
+            stream.flush()
         except OSError:
             self.open = False
 
