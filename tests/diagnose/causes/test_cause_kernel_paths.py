@@ -196,6 +196,27 @@ def test_the_same_with_a_ksoftirqd_that_waits_is_grave(tmp_path: Path) -> None:
     assert found.verdict == "starved"
 
 
+OPENAT = ["entry_SYSCALL_64_after_hwframe", "do_syscall_64", "do_sys_openat2", "do_filp_open", "path_openat"]
+CREATING = [*OPENAT, "ext4_create", "__ext4_new_inode", "find_inode_bit", "recently_deleted"]
+
+
+@pytest.mark.parametrize("waiting", [0, 3])
+def test_short_jobs_that_create_files_on_a_full_node_are_ordinary_work(tmp_path: Path, waiting: int) -> None:
+    """A ksoftirqd waits for its turn like all others, where threads queue for every core; where none does, what runs
+    there is to blame."""
+    scene = Scene(cores=2, seconds=40)
+    for cpu in range(2):
+        scene.core(cpu, 20, 30, system=780, user=210, wait_ns=waiting * NANOS)
+        for second in range(20, 30):
+            pid = 10_000 + 2 * second + cpu
+            scene.stack(cpu, second, second + 1, 0.75, "tar", pid, CREATING)
+            scene.stack(cpu, second, second + 1, 0.2, "tar", pid, ["main"])
+        scene.row("threads", 25, tid=9 + cpu, comm=f"ksoftirqd/{cpu}", cpu=cpu, run_ns=0, wait_ns=800_000_000)
+    found = judged_recording(scene.write(tmp_path), scene.window)
+    path = next(each for each in found.findings if each.cause == "unknown-kernel-path")
+    assert path.severity == ("info" if waiting else "critical")
+
+
 def test_a_process_that_wanders_over_the_cores_is_named(tmp_path: Path) -> None:
     scene = Scene(cores=8, seconds=40)
     for second in range(20, 30):

@@ -255,16 +255,18 @@ def unknown_kernel_path(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
         or is_by_design(case, load.mask)
     )
     severity, hurts = Severity.WARNING, hurts_others(case, load.cpu, load.mask)
-    if ordinary and not hurts:
-        severity = Severity.INFO
-        builder.doubt("harmless", "harmless_factor")
-    else:
-        held, seconds = case.core_held(KERNEL_STATES, load.cpu), UNKNOWN.limit("held_seconds")
-        # A single process that holds its core in the kernel; many short system calls leave room between them.
-        alone = bool(find_core_hogs(case, seconds=seconds, among=samples.in_kernel))
-        if hurts or (held and alone and load.core_s >= seconds):
-            severity = Severity.CRITICAL
-    key, culprit = "summary-ordinary" if severity is Severity.INFO else "summary", case.culprit(owned, function)
+    held, seconds = case.core_held(KERNEL_STATES, load.cpu), UNKNOWN.limit("held_seconds")
+    # A single process that holds its core in the kernel; many short system calls leave room between them.
+    alone = bool(held and load.core_s >= seconds and find_core_hogs(case, seconds=seconds, among=samples.in_kernel))
+    # Where threads queue for every core, others wait for their turn next to ordinary work of any kind.
+    queued = case.turn < 1 and not alone
+    key = "summary"
+    if ordinary and (queued or not hurts):
+        severity, key = Severity.INFO, "summary-queued" if hurts else "summary-ordinary"
+        builder.doubt("queued" if hurts else "harmless", "harmless_factor")
+    elif hurts or alone:
+        severity = Severity.CRITICAL
+    culprit = case.culprit(owned, function)
     return builder.found(severity, key, culprit=culprit, load=load, values=values)
 
 
