@@ -15,7 +15,7 @@ from exhume.diagnose.evidence.load import CORE_TAKEN, Load
 from exhume.diagnose.evidence.quotes import log_lines, quote_core, quote_event
 from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.diagnose.evidence.samples import Names
-from exhume.diagnose.facts.core_hogs import core_waits, waits_of_cores
+from exhume.diagnose.facts.core_hogs import core_waits, find_core_hogs, waits_of_cores
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Evidence, Link, Role, Severity
 from exhume.model.tables import INCIDENT, KERNEL_STATES, is_held
@@ -114,9 +114,18 @@ def _hot_cores(case: Case) -> list[Symptom]:
         share = float(inside.sums(KERNEL_STATES).mean()) / 1000
         # Reading files or serving a network doesn't starve other work by itself.
         here = case.samples.within(span) & (case.samples.cpu == cpu)
-        severity = Severity.INFO if is_ordinary(case, here) or is_by_design(case, here) else Severity.CRITICAL
+        usual = is_ordinary(case, here) or is_by_design(case, here) or _many_use_files(case, here)
+        severity = Severity.INFO if usual else Severity.CRITICAL
         found.append(_symptom("hot-core", severity, since, span, [quote], cpu, seconds=seconds, share=share))
     return found
+
+
+def _many_use_files(case: Case, mask: Mask) -> bool:
+    """Whether most of the masked kernel time went to files, by many processes of which none held the core: a build, an
+    unpacking, a backup."""
+    walking = catalogue()["unknown-kernel-path"].group("walking")
+    among = mask & case.samples.in_kernel
+    return is_ordinary(case, mask, walking) and not find_core_hogs(case, seconds=_limit("hot_s"), among=among)
 
 
 def _held(rows: Rows) -> Mask:

@@ -217,6 +217,21 @@ def test_short_jobs_that_create_files_on_a_full_node_are_ordinary_work(tmp_path:
     assert path.severity == ("info" if waiting else "critical")
 
 
+@pytest.mark.parametrize(("jobs", "verdict"), [(10, "healthy"), (1, "starved")])
+def test_a_core_that_many_jobs_fill_with_files_is_not_lost_to_the_kernel(
+    tmp_path: Path, jobs: int, verdict: str
+) -> None:
+    """Builds, unpacking and backups do; a single process that holds a core in the kernel for so long does not."""
+    scene = Scene(cores=4, seconds=40)
+    for cpu in range(2):
+        scene.core(cpu, 20, 30, system=980, user=20)
+        for second in range(20, 30):
+            pid = 10_000 + 100 * cpu + second % jobs
+            scene.stack(cpu, second, second + 1, 0.97, "tar", pid, CREATING)
+    found = judged_recording(scene.write(tmp_path), scene.window)
+    assert found.verdict == verdict
+
+
 def test_a_process_that_wanders_over_the_cores_is_named(tmp_path: Path) -> None:
     scene = Scene(cores=8, seconds=40)
     for second in range(20, 30):
