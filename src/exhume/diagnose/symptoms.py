@@ -21,6 +21,7 @@ from exhume.model.finding import Evidence, Link, Role, Severity
 from exhume.model.tables import INCIDENT, KERNEL_STATES, is_held
 
 _ORDER = ("log", "hot-core", "ksoftirqd", "steal", "waiting")
+_WAITS = ("ksoftirqd", "waiting")
 _NO_MORE = Names.of(())
 
 
@@ -264,9 +265,18 @@ def has_symptom(case: Case, cpu: int | None, mask: Mask | None = None) -> bool:
 def hurts_others(case: Case, cpu: int | None, mask: Mask | None = None) -> bool:
     """Whether other work is known to suffer from what happens on this core: its ksoftirqd or its threads waited, or a
     critical log line points to it. A busy core is not enough, nor is a log line that is only a warning."""
-    waits = ("ksoftirqd", "waiting")
+    return bool(_harm(case, cpu, mask))
+
+
+def waits_in_turn(case: Case, cpu: int | None, mask: Mask | None = None) -> bool:
+    """Whether the work that suffers only waited while threads queued for every core, which any work makes it do."""
+    harm = _harm(case, cpu, mask)
+    return all(each.kind in _WAITS and case.queue_in(Window(*each.span)) >= 1 for each in harm)
+
+
+def _harm(case: Case, cpu: int | None, mask: Mask | None) -> list[Symptom]:
     near = _pointing_to(case, cpu, mask)
-    return any(each.kind in waits or (each.kind, each.severity) == ("log", Severity.CRITICAL) for each in near)
+    return [each for each in near if each.kind in _WAITS or (each.kind, each.severity) == ("log", Severity.CRITICAL)]
 
 
 def severity_of(case: Case, load: Load) -> Severity:

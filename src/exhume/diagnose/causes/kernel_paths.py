@@ -21,7 +21,7 @@ from exhume.diagnose.evidence.rows import Mask
 from exhume.diagnose.evidence.samples import Names
 from exhume.diagnose.facts.core_hogs import find_core_hogs
 from exhume.diagnose.facts.leaks import cgroup_counts
-from exhume.diagnose.symptoms import hurts_others, is_by_design, is_ordinary, severity_of
+from exhume.diagnose.symptoms import hurts_others, is_by_design, is_ordinary, severity_of, waits_in_turn
 from exhume.model.finding import Culprit, Evidence, Role, RuledOut, Severity
 from exhume.model.tables import KERNEL_STATES
 from exhume.store.read.events import EventView
@@ -259,7 +259,7 @@ def unknown_kernel_path(builder: EvidenceBuilder, case: Case) -> Found | RuledOu
     # A single process that holds its core in the kernel; many short system calls leave room between them.
     alone = bool(held and load.core_s >= seconds and find_core_hogs(case, seconds=seconds, among=samples.in_kernel))
     # Where threads queue for every core, others wait for their turn next to ordinary work of any kind.
-    queued = case.turn < 1 and not alone
+    queued = not alone and waits_in_turn(case, load.cpu, load.mask)
     key = "summary"
     if ordinary and (queued or not hurts):
         severity, key = Severity.INFO, "summary-queued" if hurts else "summary-ordinary"

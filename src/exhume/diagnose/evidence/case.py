@@ -132,9 +132,13 @@ class Case:
 
     @cached_property
     def queue(self) -> float:
-        """Mean number of threads waiting per core over the focus. If the kernel doesn't count run delay, it is
+        """Mean number of threads waiting per core over the focus."""
+        return self.queue_in(self.focus)
+
+    def queue_in(self, window: Window) -> float:
+        """Mean number of threads waiting per core in a part of the focus. If the kernel doesn't count run delay, it is
         estimated from pressure and the runnable threads at each tick, one of which is the recorder."""
-        rows, node = self.now("cpu"), self.now("node")
+        rows, node = self.now("cpu").within(window), self.now("node").within(window)
         waited, spans = rows.total("wait_ns"), rows.total("span_ms")
         if waited is not None and spans:
             return waited / NANOS / (spans / 1000)
