@@ -1,7 +1,9 @@
 """perf.data byte by byte: what no perf at hand writes, on any machine."""
 
+import io
 import os
 import platform
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from tests.interop.importers.perf_file import PID, perf_file, rounds_file, task_
 from exhume.interop.importers.files import InputFile
 from exhume.interop.importers.form import FileSummary, ReadOptions
 from exhume.interop.importers.perf_data import stacks, symbols
-from exhume.interop.importers.perf_data.reader import read_perf_data
+from exhume.interop.importers.perf_data.reader import PerfDataReader, read_perf_data
 from exhume.interop.importers.perf_data.records import distinct
 from exhume.interop.importers.spool import Intake, Spool
 from exhume.model.clock import NANOS
@@ -57,6 +59,30 @@ def test_task_records_with_a_damaged_time_cost_no_sample(tmp_path, time):
         content = content.replace(task_trailer(PID, moment, 0), task_trailer(PID, time, 0))
     _, recording = imported(tmp_path, put(tmp_path, "perf.data", content))
     assert recording.read("samples").column("pid").to_pylist() == [PID] * 50
+
+
+class MeasuredFile(io.BytesIO):
+    """A file that keeps the largest read that was requested."""
+
+    most = 0
+
+    def read(self, size=-1):
+        self.most = max(self.most, size)
+        return super().read(size)
+
+
+def test_no_more_is_requested_than_the_file_has(tmp_path):
+    content = bytearray(perf_file(samples=50))
+    begin, length = struct.unpack_from("<QQ", content, 40)
+    # The size of the first section after the records, those of the features.
+    struct.pack_into("<Q", content, begin + length + 8, 1 << 40)
+    file = MeasuredFile(bytes(content))
+    intake = Intake(Spool(tmp_path, 60), FileSummary("file"))
+    reader = PerfDataReader(
+        intake, ReadOptions(offset=START, start=START, cache=tmp_path), InputFile(put(tmp_path, "perf.data", content))
+    )
+    reader.read(file, len(content))
+    assert file.most < 16 << 20
 
 
 def test_unknown_records_are_counted_and_passed_over(tmp_path):

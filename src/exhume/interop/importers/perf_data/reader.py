@@ -133,7 +133,8 @@ class PerfDataReader:
             if offset >= size:
                 return b""
             file.seek(offset)
-            return file.read(length)
+            # Of the file's own size at most: a read makes room for all that is requested.
+            return file.read(min(length, size - offset))
 
         self._header = read_header(at, size)
         start, end = self._header.data
