@@ -129,7 +129,8 @@ def _perf_script(work: Path) -> float:
         perf = start_perf(data, rate_hz())
         time.sleep(2)
         watch(PERF_SECONDS, perf)
-        perf.finish()
+    # Without the load: perf reads its whole file again at its end, which takes minutes next to it.
+    perf.finish()
     first = subprocess.run(
         f"perf script -i {data} -F time 2>/dev/null | head -1", shell=True, capture_output=True, text=True, check=False
     ).stdout

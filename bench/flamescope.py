@@ -175,8 +175,8 @@ def _record(place: Path, rate: int, seconds: int) -> Both:
         perf = start_perf(data, rate, "-k", "CLOCK_MONOTONIC")
         watch(seconds, exhume, perf)
         wall_ns = time.time_ns() - time.monotonic_ns()
-        perf.finish()
-        exhume.finish()
+    perf.finish()
+    exhume.finish()
     script = profiles / "stacks"
     began = time.perf_counter()
     with script.open("wb") as sink:

@@ -95,7 +95,7 @@ def _record(path: Path, rate: int, seconds: float, forks: float) -> None:
     with load(forks):
         perf = start_perf(path, rate, "-k", "mono")
         watch(seconds, perf)
-        perf.finish()
+    perf.finish()
 
 
 def _samples(directory: Path) -> int:
