@@ -6,8 +6,11 @@ A run with the defaults replaces its section of bench/RESULTS.md. Nothing in it 
 """
 
 import argparse
+import multiprocessing
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -152,16 +155,22 @@ def judge(directory: Path, planted: Planted, cells: int = CELLS) -> Judged:
 
 
 def judge_many(work: Path, recordings: int, cores: int, hours: float) -> list[Judged]:
-    """One recording after the other; each is removed before the next is written."""
+    """A recording for each core at a time, since nothing here is timed; each is removed once it was judged."""
     judged = []
-    for seed in range(recordings):
-        with TemporaryDirectory(dir=work) as place:
-            directory = Path(place) / "recording"
-            judged.append(judge(directory, write_noisy(directory, seed, cores, hours)))
-        each = judged[-1]
-        outcome = "the incident" if each.found else "another cell"
-        print(f"  {seed}: {outcome}, next {each.next_strongest:.2f}, coloured {each.coloured:.1%}", flush=True)
+    # Not forked: other benchmarks of this process have left threads of libraries.
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        judging = pool.map(_judge_one, repeat(work), range(recordings), repeat(cores), repeat(hours))
+        for seed, each in enumerate(judging):
+            outcome = "the incident" if each.found else "another cell"
+            print(f"  {seed}: {outcome}, next {each.next_strongest:.2f}, coloured {each.coloured:.1%}", flush=True)
+            judged.append(each)
     return judged
+
+
+def _judge_one(work: Path, seed: int, cores: int, hours: float) -> Judged:
+    with TemporaryDirectory(dir=work) as place:
+        directory = Path(place) / "recording"
+        return judge(directory, write_noisy(directory, seed, cores, hours))
 
 
 def measure(work: Path, quick: bool) -> Section:
