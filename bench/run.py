@@ -2,7 +2,8 @@
 
     python -m bench.run [--quick] [--only NAME ...]
 
-Exit code 1 when a bound is missed, 2 when something could not be measured.
+Exit code 1 when a bound is missed, 2 when something could not be measured. What was measured is kept in any case: where
+a section fails, or the run is interrupted, the sections that are complete replace the earlier ones.
 """
 
 import argparse
@@ -105,6 +106,10 @@ def _run(arguments: argparse.Namespace) -> int:
             print(f"  could not be measured: {error}", file=sys.stderr)
             failed = True
             continue
+        except KeyboardInterrupt:
+            print("  interrupted", file=sys.stderr)
+            failed = True
+            break
         section = replace(section, rows=[*section.rows, machine_speed()])
         sections.append(section)
         print(as_table(section.rows), flush=True)
@@ -114,10 +119,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if not failed and not arguments.only:
         results.write_text(as_document(sections, arguments.quick, busy))
         print(f"written to {results}")
-    elif sections and arguments.only and not arguments.quick:
-        # What could be measured stands for itself.
-        results.write_text(with_sections(results.read_text(), sections, busy))
-        print(f"replaced in {results}: {', '.join(section.title for section in sections)}")
+    elif (measured := [section for section in sections if section.rows]) and not arguments.quick:
+        results.write_text(with_sections(results.read_text(), measured, busy))
+        print(f"replaced in {results}: {', '.join(section.title for section in measured)}")
     if busy > QUIET:
         print(f"other work took up to {busy:.0%} of the machine: measure again when it is quiet", file=sys.stderr)
     missed = [row.measure for section in sections for row in section.rows if row.missed]

@@ -154,12 +154,16 @@ def test_every_benchmark_can_be_asked_for_by_name():
     assert all(name in said for name in BENCHMARKS)
 
 
-def test_a_section_that_fails_does_not_cost_those_that_were_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("arguments", [["--only", "first", "second", "third"], []], ids=["named", "all"])
+@pytest.mark.parametrize("failure", [BenchError("it did not stop"), KeyboardInterrupt()], ids=["failed", "interrupted"])
+def test_a_section_that_fails_does_not_cost_those_that_were_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], failure: BaseException
+):
     def measured(_work: Path, _quick: bool) -> Section:
         return Section("First", "by counting", [Row("a measure", 2.0, "s", 3.0)])
 
     def failing(_work: Path, _quick: bool) -> Section:
-        raise BenchError("it did not stop")
+        raise failure
 
     def not_measured(_work: Path, _quick: bool) -> Section:
         raise NotMeasured("Third", "a part is missing")
@@ -171,9 +175,11 @@ def test_a_section_that_fails_does_not_cost_those_that_were_measured(tmp_path: P
     monkeypatch.setattr(run, "BENCHMARKS", {"first": measured, "second": failing, "third": not_measured})
     monkeypatch.setattr(run, "cannot_run", lambda: "")
     monkeypatch.setattr(run, "_clear", lambda: None)
+    monkeypatch.setattr(run, "others_busy", lambda: 0.0)
+    monkeypatch.setattr(run, "machine_speed", lambda: Row("the machine", 0.1, "s"))
     monkeypatch.setattr(run, "ROOT", tmp_path)
     (tmp_path / "build").mkdir()
-    monkeypatch.setattr(sys, "argv", ["bench.run", "--only", "first", "second", "third"])
+    monkeypatch.setattr(sys, "argv", ["bench.run", *arguments])
     assert run.main() == 2
     _, _, first, second, third = results.read_text().split("\n## ")
     assert "2.00 s" in first
