@@ -29,9 +29,14 @@ SYSTEM_UNITS = "etc/systemd/system"
 JOURNAL = "var/log/journal"
 PACKAGED_UNITS = "lib/systemd/system"
 _SURROUNDINGS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
-# The holder, in mount and process namespaces of its own; lives until its standard input ends.
+# The holder, in mount and process namespaces of its own; lives until its standard input ends. It first gives up its
+# copies of what other tests have mounted: a file system that they unmount would otherwise stay in use, with the zombie
+# cgroups that its pages pin, until the container ends.
 _HOLD = """
 set -e
+awk '$5 ~ "^/(var/)?tmp/" { print $5 }' /proc/self/mountinfo | sort -r | while read -r at; do
+    umount --lazy "$(printf %b "$at")" 2>/dev/null || true
+done
 mount -t tmpfs -o mode=755 exhume-machine /run
 mkdir -p /run/dbus /run/machine/upper /run/machine/work /run/machine/root
 mount -t overlay -o lowerdir="$1",upperdir=/run/machine/upper,workdir=/run/machine/work exhume-machine /run/machine/root

@@ -12,7 +12,9 @@ import pytest
 from tests.system.machines.machine_leftovers import MARK, cgroup_hierarchies, remove_leftovers
 from tests.system.machines.nspawn_machine import Machine, MachineError
 
-pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv")]
+from exhume.lab.mounts import make_ext4, mount_ext4, unmount
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter", "setpriv", "mkfs.ext4")]
 
 RESTARTS_EVERY_S = 0.1
 LOOPS = f"""
@@ -53,6 +55,20 @@ def test_a_machine_boots_its_units_and_keeps_its_disk_over_a_reboot(new_machine:
     counted = int(machine.show("loops.service", "NRestarts")["NRestarts"])
     assert counted <= (time.monotonic() - began) / RESTARTS_EVERY_S
     assert int(machine.run("journalctl", "--list-boots", "--quiet").count("\n")) == 2
+
+
+def test_a_machine_keeps_no_file_system_of_other_tests_in_use(new_machine: Callable[[], Machine], tmp_path: Path):
+    image, place = tmp_path / "image", tmp_path / "a place"
+    make_ext4(image, 8 << 20, 64)
+    mount_ext4(image, place)
+    try:
+        new_machine()
+    finally:
+        assert unmount(place)
+    deadline = time.monotonic() + 5.0
+    while loops := subprocess.run(["losetup", "-j", image], capture_output=True, text=True, check=True).stdout:
+        assert time.monotonic() < deadline, loops
+        time.sleep(0.05)
 
 
 def test_the_digest_sees_what_changed_and_only_that(new_machine: Callable[[], Machine]):
