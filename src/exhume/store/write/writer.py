@@ -184,13 +184,8 @@ class _Messages:
         return self._pieces.take()
 
 
-@cache
-def _messages(table: str) -> _Messages:
-    return _Messages(schema_of(table))
-
-
 def _encode(table: str, batch: pa.RecordBatch) -> bytes:
-    return _messages(table).of(batch)
+    return _Messages(schema_of(table)).of(batch)
 
 
 class LiveTable:
