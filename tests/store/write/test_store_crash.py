@@ -18,6 +18,7 @@ from tests.store.write.crash_recorder import SAMPLES, TICKS_A_RUN
 
 from exhume.model.clock import NANOS, Window
 from exhume.store.read.recording import Recording
+from exhume.store.write import seal as seal_module
 from exhume.store.write import seal_process, sealer
 
 KILLS = 50
@@ -238,6 +239,40 @@ def test_live_files_are_synced_within_seconds_and_not_by_the_tick(
         time.sleep(0.01)
     time.sleep(0.2)
     assert synced == {"anchors.arrows": (live / "anchors.arrows").stat().st_size}
+    writer.close()
+
+
+def test_all_live_files_are_being_written_before_the_first_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One commit of a journal then covers all of them."""
+    calls: list[tuple[str, str]] = []
+
+    def note(call: str, fd: int) -> None:
+        calls.append((call, Path(f"/proc/self/fd/{fd}").readlink().name))
+
+    monkeypatch.setattr(sealer, "SYNC_S", 3600)
+    monkeypatch.setattr(seal_module, "_start_writing", lambda fd, *_: note("start", fd))
+    monkeypatch.setattr(os, "fdatasync", lambda fd: note("sync", fd))
+    writer = recorder(tmp_path)
+    tick = tick_at(0)
+    writer.append("cpu", cpu_rows(tick))
+    writer.commit(tick)
+    writer._sealer._sync_live()
+    assert [call for call, _ in calls] == ["start", "start", "sync", "sync"]
+    assert {name for _, name in calls[:2]} == {name for _, name in calls[2:]} == {"anchors.arrows", "cpu.arrows"}
+    writer.close()
+
+
+def test_a_file_is_synced_without_a_way_to_start_writing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(sealer, "SYNC_S", 3600)
+    monkeypatch.setattr(seal_module, "_start_writing", None)
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    writer = recorder(tmp_path)
+    writer.commit(tick_at(0))
+    writer._sealer._sync_live()
+    assert len(synced) == 1
     writer.close()
 
 

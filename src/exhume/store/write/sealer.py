@@ -29,6 +29,7 @@ from exhume.store.write.seal import (
     leftovers,
     seal,
     set_aside,
+    start_writing,
     sweep,
     sync,
 )
@@ -200,12 +201,14 @@ class Sealer:
                     self._synced_sizes.clear()
                 with os.scandir(segment) as entries:
                     live = [each for each in entries if each.name.endswith(LIVE_SUFFIX) and each.is_file()]
-                for file in live:
-                    size = file.stat().st_size
-                    # Live files only ever grow, so an unchanged size means unchanged data.
-                    if self._synced_sizes.get(file.name) != size:
-                        sync(file.path, data_only=True)
-                        self._synced_sizes[file.name] = size
+                sizes = {file.name: file.stat().st_size for file in live}
+                # Live files only ever grow, so an unchanged size means unchanged data.
+                grown = [file for file in live if self._synced_sizes.get(file.name) != sizes[file.name]]
+                for file in grown:
+                    start_writing(file.path)
+                for file in grown:
+                    sync(file.path, data_only=True)
+                    self._synced_sizes[file.name] = sizes[file.name]
                 if segment.name != self._synced:
                     # The directory entries of the segment and its files need to be synced only once.
                     self._synced = segment.name
