@@ -390,7 +390,9 @@ def test_the_records_of_a_full_ring_are_found_by_the_array() -> None:
     words = np.frombuffer(full_ring(1), np.uint64)
     found = records_module._headers(words, np.zeros(1, np.int64))
     assert found is not None
-    assert len(found) == 1500
+    places, heads = found
+    assert len(places) == 1500
+    assert heads.tolist() == words[places].tolist()
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.uint64])

@@ -66,7 +66,7 @@ def resolve(book: StackTable, chains: dict[int, Chain], idle_keys: set[int]) -> 
 
 def find(book: StackTable, key: int) -> Stack | None:
     """The stack of a callchain that is sampled again."""
-    stack = book.find(key)
+    (stack,) = book.find([key])
     book.write([stack] if stack and not stack.idle else [])
     return stack
 

@@ -1,6 +1,7 @@
 """Rows of the processes table: each sampled process once per segment, with the scheduling policy of threads that hold a
 core, since a real-time policy lets no other task run."""
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -50,7 +51,10 @@ def keepers(
     """The scheduling of the threads that hold a core, by process; of several threads, a real-time one takes
     precedence."""
     least = max(1.0, KEEPS * samples_per_core)
-    if len(tids) < least:
+    ordered = np.sort(tids)
+    # As many equal numbers in a row; on most ticks there is no such thread.
+    apart = math.ceil(least) - 1
+    if len(tids) < least or not (ordered[apart:] == ordered[: len(tids) - apart]).any():
         return {}
     found_tids, first, counts = np.unique(tids, return_index=True, return_counts=True)
     found: dict[int, Scheduling] = {}

@@ -57,12 +57,15 @@ def runs_of(values: npt.NDArray[_Number]) -> tuple[npt.NDArray[np.int64], npt.ND
     return first, lengths
 
 
-def isin(values: npt.NDArray[_Number], chosen: Collection[int]) -> npt.NDArray[np.bool_]:
-    """Which of the values are among the chosen ones."""
-    if not chosen:
+def isin(values: npt.NDArray[_Number], chosen: Collection[int] | npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Which of the values are among the chosen ones; an array of these must be sorted."""
+    if not len(chosen):
         return np.zeros(len(values), dtype=np.bool_)
-    table = np.fromiter(chosen, dtype=np.uint64, count=len(chosen))
-    table.sort()
+    if isinstance(chosen, np.ndarray):
+        table = chosen
+    else:
+        table = np.fromiter(chosen, dtype=np.uint64, count=len(chosen))
+        table.sort()
     first, lengths = runs_of(values)
     looked_up = values[first]
     at = np.minimum(table.searchsorted(looked_up), len(table) - 1)
@@ -232,12 +235,12 @@ def walk(*parts: bytes) -> Records:
     padded = (lengths_of + 7) >> 3
     bounds = np.cumsum(padded) - padded
     whole = not (lengths_of & 7).any()
-    at = _headers(words, bounds[lengths_of > 0]) if whole else None
-    if at is None:
+    found = _headers(words, bounds[lengths_of > 0]) if whole else None
+    if found is None:
         at, damaged = _walked(data, bounds, lengths_of)
+        heads = words[at]
     else:
-        damaged = [0] * len(parts)
-    heads = words[at]
+        (at, heads), damaged = found, [0] * len(parts)
     types = (heads & LOW).astype(np.uint32)
     lengths = heads >> _SIZE_SHIFT
     short = lengths < _LEAST_WORDS[np.minimum(types, len(_LEAST_WORDS) - 1)]
@@ -249,14 +252,16 @@ def walk(*parts: bytes) -> Records:
     return Records(data, words, at[~short], types[~short], bounds, damaged)
 
 
-def _headers(words: U64Array, bounds: I64Array) -> I64Array | None:
-    """Find the record headers in some rings by array operations: words that look like a header and lie where the
-    previous record ends. None when they do not cover the rings, which begin at `bounds`, without a gap."""
+def _headers(words: U64Array, bounds: I64Array) -> tuple[I64Array, U64Array] | None:
+    """Find the record headers in some rings by array operations, and their positions: words that look like a header and
+    lie where the previous record ends. None when they do not cover the rings, which begin at `bounds`, without a
+    gap."""
     # A word with a small value, such as a CPU number, has no size above it.
     alike = ((words & _NO_HEADER == 0) & (words >= _LEAST_HEADER)).nonzero()[0]
-    sizes = (words[alike] >> _BYTES_SHIFT).astype(np.int64)
     if not len(alike):
-        return alike if not len(words) else None
+        return None
+    heads = words[alike]
+    sizes = (heads >> _BYTES_SHIFT).astype(np.int64)
     ends = alike + (sizes >> 3)
     apart = np.flatnonzero(alike[1:] != ends[:-1])
     if len(apart):
@@ -269,14 +274,14 @@ def _headers(words: U64Array, bounds: I64Array) -> I64Array | None:
                 continue
             following = int(np.searchsorted(alike, ends[place]))
             kept[place + 1 : following] = False
-        alike, sizes, ends = alike[kept], sizes[kept], ends[kept]
+        alike, heads, sizes, ends = alike[kept], heads[kept], sizes[kept], ends[kept]
         if not np.array_equal(alike[1:], ends[:-1]):
             return None
     if alike[0] != 0 or ends[-1] != len(words) or (sizes & 7).any():
         return None
     # No record extends from one ring into the next.
     begins = np.searchsorted(alike, bounds)
-    return alike if np.array_equal(alike[begins], bounds) else None
+    return (alike, heads) if np.array_equal(alike[begins], bounds) else None
 
 
 def _walked(data: bytes, bounds: I64Array, lengths_of: I64Array) -> tuple[I64Array, list[int]]:

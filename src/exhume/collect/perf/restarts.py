@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType, U64Array, runs_of
+from exhume.collect.perf.records import TRAILER_BYTES, Records, RecordType, U64Array, isin, runs_of
 from exhume.model.clock import NANOS
 from exhume.model.tables import RECORDER, RESTART, Events
 
@@ -271,8 +271,11 @@ def _ends(records: Records, alive: Set[int], begun: Set[int]) -> list[tuple[int,
     """Exits of processes that live or began in this tick, ordered by time: pid, time, parent."""
     at = records.of(RecordType.EXIT)
     at = at[records.low(at) == records.low(at, 2)]
-    # Few of the exits of a storm are wanted, and thousands of processes may be alive.
-    at = at[[place for place, pid in enumerate(records.low(at).tolist()) if pid in alive or pid in begun]]
+    # Few of the exits of a storm are wanted. Thousands of processes may be alive, more than exited.
+    if len(alive) + len(begun) < len(at):
+        at = at[isin(records.low(at), alive | begun)]
+    else:
+        at = at[[place for place, pid in enumerate(records.low(at).tolist()) if pid in alive or pid in begun]]
     pids, parents, times = records.low(at), records.high(at), records.times(at)
     order = np.argsort(times)
     return list(zip(pids[order].tolist(), times[order].tolist(), parents[order].tolist(), strict=True))

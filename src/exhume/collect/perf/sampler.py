@@ -255,7 +255,7 @@ class Sampler:
         unknown = user & (image_of < 0)
         keys = chain_keys(samples, parts, (idle_task + 2 * unknown).astype(np.uint64))
         distinct, first, inverse = unique(keys)
-        known = [self._stack_table.find(key) for key in distinct.tolist()]
+        known = self._stack_table.find(distinct.tolist())
         # All together, so that a file is asked for all names at once.
         new = dict(self._held_chains)
         idle_keys: set[int] = set()

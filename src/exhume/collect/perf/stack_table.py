@@ -79,15 +79,15 @@ class StackTable:
         self._written_frames: set[int] = set()
         self._new: list[Stack] = []
 
-    def find(self, key: int) -> Stack | None:
-        """The stack of a known callchain."""
-        stack = self._young.get(key)
-        if stack is None:
-            stack = self._old.get(key)
-            if stack is None:
-                return None
-            self._young[key] = stack
-        return stack
+    def find(self, keys: Iterable[int]) -> list[Stack | None]:
+        """The stacks of known callchains."""
+        keys = list(keys)
+        found = list(map(self._young.get, keys))
+        if None in found and self._old:
+            for place, key in enumerate(keys):
+                if found[place] is None and (stack := self._old.get(key)) is not None:
+                    found[place] = self._young[key] = stack
+        return found
 
     def resolve(self, chains: dict[int, Chain], idle_keys: set[int]) -> dict[int, Stack]:
         """Symbolize new callchains, by key. `idle_keys` are those of the idle task."""

@@ -6,12 +6,12 @@ programs a second. So mappings are decoded as arrays and applied in runs: the ma
 exec of its own in between, which keeps every order that matters.
 """
 
-import struct
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import count, repeat
+from functools import lru_cache
+from itertools import count
 from operator import itemgetter
 
 import numpy as np
@@ -45,12 +45,11 @@ _MAX_OF_PROCESS = 2048
 # And all processes together: each mapping takes some microseconds.
 _MAX_OF_TICK = 16384
 _MAX_LINEAGE = 4
-# type, misc, size, pid, then tid or parent; the child's and the parent's thread.
-_HEAD = struct.Struct("<IHHII")
-_THREADS = struct.Struct("<II")
 _time_of = itemgetter(0)
 # As plain integers: looking up an enum member takes longer than using it.
 _FORK, _COMM = int(RecordType.FORK), int(RecordType.COMM)
+# What of a header distinguishes the records of a name: an exec writes one, too.
+_KIND_AND_EXEC = np.uint64(MISC_COMM_EXEC << 32 | 0xFFFFFFFF)
 # How many address spaces of never sampled processes are kept, in case a process is first sampled in the second in which
 # it exits. Those of living processes can always be read from /proc instead.
 UNSAMPLED_KEPT = 512
@@ -59,6 +58,7 @@ EXITING = "(exiting)"
 # The name of every thread outside the recorder's pid namespace: all of them have tid 0, like the idle task.
 FOREIGN = "(other pid ns)"
 SAMPLED_KEPT = 2048
+_TEXTS_KEPT = 1024
 # A dropped thread name can be read again; more names than this would be a leak, not a node.
 NAMES_KEPT = 32768
 # How often a process with too many mappings is read from /proc.
@@ -116,6 +116,11 @@ class MapRun:
             return None
         starts, ends, offsets, numbers = columns.columns
         return Layout.of_columns(starts[part], ends[part], offsets[part], columns.sorted_files[part], numbers[part])
+
+
+# What happened to a process: the time, its mappings or else the kind of the record (with the bit of an exec), its pid;
+# then of a FORK the parent, and the threads of both; of a COMM the thread, nothing that counts, and the name.
+_Change = tuple[int, int | MapRun, int, int, int, int, bytes]
 
 
 class MapRuns:
@@ -309,34 +314,35 @@ class Tasks:
             return
         self.gone, self.ended_threads = _ended(parts)
         keep = _relevant_pids(parts, sampled_pids) | _traced_pids(parts)
-        kept = [(part, _task_records(part, keep, self.gone)) for part in parts]
-        self._renamed = _renamed(kept)
-        changes: list[tuple[int, int, bytes, MapRun | None]] = [
-            (run.time, 0, b"", run) for run in self._map_runs.decode(kept)
-        ]
+        brief = np.fromiter(self.gone - keep, dtype=np.uint64)
+        brief.sort()
+        kept = [(part, _task_records(part, brief)) for part in parts]
+        changes: list[_Change] = [(run.time, run, 0, 0, 0, 0, b"") for run in self._map_runs.decode(kept)]
+        self._renamed = set()
         for part, starts in kept:
-            others = starts[part.low(starts, 0) != RecordType.MMAP2]
-            changes += zip(part.times(others).tolist(), (others * 8).tolist(), repeat(part.data), repeat(None))
+            at = starts[part.low(starts, 0) != RecordType.MMAP2]
+            kinds = part.low(at, 0)
+            kinds = np.where(kinds == _FORK, kinds, part.words[at] & _KIND_AND_EXEC)
+            self._renamed.update(part.high(at[kinds != _FORK]).tolist())
+            columns = (part.times(at), kinds, part.low(at), part.high(at), part.low(at, 2), part.high(at, 2))
+            changes += zip(*(column.tolist() for column in columns), _texts(part, at), strict=True)
         changes.sort(key=_time_of)
-        for time, at, data, run in changes:
-            if run is None:
-                self._take(time, at, data)
+        for time, change, pid, other, third, fourth, text in changes:
+            if isinstance(change, MapRun):
+                self._map(change)
+            elif change == _FORK:
+                self._fork(time, pid, other, third, fourth)
             else:
-                self._map(run)
+                self._name(time, other, _text(text))
+                if change != _COMM:
+                    self._exec(time, pid)
 
-    def _take(self, time: int, start: int, data: bytes) -> None:
-        kind, misc, size, pid, other = _HEAD.unpack_from(data, start)
-        if kind == _FORK:
-            self._fork(time, pid, other, *_THREADS.unpack_from(data, start + 16))
-        elif kind == _COMM:
-            name = _text(data[start + 16 : start + size - TRAILER_BYTES])
-            names = self._names.get(other)
-            if names is None:
-                names = self._names[other] = [(0, f":{other}")]
-            names.append((time, name))
-            self._more_names.add(other)
-            if misc & MISC_COMM_EXEC:
-                self._exec(time, pid)
+    def _name(self, time: int, tid: int, name: str) -> None:
+        names = self._names.get(tid)
+        if names is None:
+            names = self._names[tid] = [(0, f":{tid}")]
+        names.append((time, name))
+        self._more_names.add(tid)
 
     def _exec(self, time: int, pid: int) -> None:
         images = self._images.get(pid)
@@ -537,7 +543,9 @@ def _last_before(entries: list[tuple[int, Image | LazyImage]] | list[tuple[int, 
     return index
 
 
+@lru_cache(maxsize=_TEXTS_KEPT)
 def _text(raw: bytes) -> str:
+    """A name. Cached: thousands of processes have a few dozen."""
     return raw.split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
@@ -552,29 +560,36 @@ def _ended(parts: list[Records]) -> tuple[set[int], set[int]]:
     When a thread other than the leader calls exec, the leader exits and the process goes on under its pid (fs/exec.c,
     de_thread); a pid may also have been reused for a new process. Neither counts as exited.
     """
-    threads: set[int] = set()
-    exits: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]] = []
-    births: list[tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]] = []
-    for part in parts:
-        at = part.of(RecordType.EXIT)
-        pids, tids = part.low(at), part.low(at, 2)
-        threads.update(tids.tolist())
-        leaders = at[pids == tids]
-        exits.append((part.low(leaders), part.times(leaders)))
-        forked, named = part.of(RecordType.FORK), part.of(RecordType.COMM)
-        began = np.concatenate([forked, part.execs(named)])
-        births.append((part.low(began), part.times(began)))
-    if not threads:
+    exits = [(part, part.of(RecordType.EXIT)) for part in parts]
+    pids = np.concatenate([part.low(at) for part, at in exits])
+    if not len(pids):
         return set(), set()
-    pids, times = (np.concatenate(column) for column in zip(*exits, strict=True))
-    order = np.lexsort((times, pids))
+    tids = np.concatenate([part.low(at, 2) for part, at in exits])
+    times = np.concatenate([part.times(at) for part, at in exits])
+    leaders = pids == tids
+    threads = set(tids.tolist())
+    gone = threads if leaders.all() else set(pids[leaders].tolist())
+    if alive := _alive(parts, pids[leaders], times[leaders]):
+        gone, threads = gone - alive, threads - alive
+    return gone, threads
+
+
+def _alive(parts: list[Records], pids: U64Array, times: U64Array) -> set[int]:
+    """Those of the processes which exited that began, or executed another program, after it."""
+    if not len(pids):
+        return set()
+    births = [(part, at) for part in parts for at in (part.of(RecordType.FORK), part.execs(part.of(RecordType.COMM)))]
+    born = np.concatenate([part.low(at) for part, at in births])
+    born_times = np.concatenate([part.times(at) for part, at in births])
+    order = np.argsort(pids, kind="stable")
     pids, times = pids[order], times[order]
-    born, born_times = (np.concatenate(column) for column in zip(*births, strict=True))
+    if (pids[1:] == pids[:-1]).any():
+        # The last exit of each process alone.
+        order = np.lexsort((times, pids))
+        pids, times = pids[order], times[order]
     last = np.searchsorted(pids, born, side="right") - 1
-    found = last >= 0
-    born, born_times, last = born[found], born_times[found], last[found]
-    alive = set(born[(pids[last] == born) & (times[last] < born_times)].tolist())
-    return set(pids.tolist()) - alive, threads - alive
+    found = (last >= 0) & (pids[last] == born) & (times[last] < born_times)
+    return set(born[found].tolist())
 
 
 def _relevant_pids(parts: list[Records], sampled_pids: Iterable[int]) -> set[int]:
@@ -588,22 +603,25 @@ def _relevant_pids(parts: list[Records], sampled_pids: Iterable[int]) -> set[int
         # The parent of a sampled child may have been forked in this tick too: two generations cover a shell's
         # pipelines.
         for _ in range(2):
+            known = len(keep)
             keep.update(parents[isin(children, keep)].tolist())
+            if len(keep) == known:
+                break
     return keep
 
 
-def _task_records(part: Records, keep: set[int], ended: set[int]) -> npt.NDArray[np.int64]:
-    """The positions of the relevant records: all of a sampled process, and those of any other process that lives on."""
+def _task_records(part: Records, brief: U64Array) -> I64Array:
+    """The positions of the relevant records: all but those of the processes that began and ended unseen."""
     types = part.types
     at = part.starts[(types == RecordType.MMAP2) | (types == RecordType.FORK) | (types == RecordType.COMM)]
-    pids = part.low(at)
-    chosen: npt.NDArray[np.int64] = at[isin(pids, keep) | ~isin(pids, ended)]
+    chosen: I64Array = at[~isin(part.low(at), brief)]
     return chosen
 
 
-def _renamed(kept: list[tuple[Records, npt.NDArray[np.int64]]]) -> set[int]:
-    """The threads that some records rename."""
-    renamed: set[int] = set()
-    for part, at in kept:
-        renamed.update(part.high(_of_kind(part, at, RecordType.COMM)).tolist())
-    return renamed
+def _texts(part: Records, at: I64Array) -> list[bytes]:
+    """The name in each COMM record among some records."""
+    named = part.low(at, 0) == _COMM
+    starts, data = at * 8, part.data
+    ends = starts + part.sizes(at) * 8 - TRAILER_BYTES
+    bounds = zip(named.tolist(), starts.tolist(), ends.tolist(), strict=True)
+    return [data[start + 16 : end] if is_name else b"" for is_name, start, end in bounds]
