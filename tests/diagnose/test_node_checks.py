@@ -1,5 +1,6 @@
 """What counters mean: from where on a check says look or bad, and that nothing healthy is called ill."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -76,6 +77,9 @@ def test_a_busy_healthy_node_is_well():
         ("pressure-cpu", {"load": 1.1}, Level.WELL),
         ("oom", {"oom_kills": 400}, Level.LOOK),
         ("oom", {"oom_kills": 40, "uptime_s": 3600}, Level.LOOK),
+        ("oom", {"oom_kills": 2, "uptime_s": 3600}, Level.LOOK),
+        # One kill is no rate, however young the node.
+        ("oom", {"oom_kills": 1, "uptime_s": 3600}, Level.WELL),
         ("steal", {"steal": 0.08}, Level.LOOK),
         ("steal", {"steal": 0.3}, Level.BAD),
         ("nic-timeouts", {"tx_timeouts": {"eth0": 0, "eth1": 2}}, Level.LOOK),
@@ -123,3 +127,17 @@ def test_restarts_are_named():
     check = check_restarts([Restarted("ecs.service", "agent", 2.4)], 6)
     assert (check.level, check.value) == (Level.LOOK, "ecs.service (agent, 2 s old)")
     assert check_restarts([], 6).level is Level.WELL
+
+
+@pytest.mark.parametrize(
+    ("kills", "uptime_s", "extrapolated"),
+    [
+        pytest.param(3, 3600, True, id="an-hour"),
+        pytest.param(3, 86_400 * 2, False, id="two-days"),
+        pytest.param(0, 3600, False, id="none"),
+    ],
+)
+def test_a_days_kills_from_a_part_of_a_day_are_a_range(kills: int, uptime_s: float, extrapolated: bool) -> None:
+    value = checks(replace(HEALTHY, oom_kills=kills, uptime_s=uptime_s))["oom"].value
+    assert bool(re.search(r": 3 to 168 a day", value)) is extrapolated
+    assert (", 1.5 a day" in value) is (uptime_s > 86_400)

@@ -170,9 +170,18 @@ def _oom(vitals: Vitals) -> Check:
     title, kills = "killed for memory", vitals.oom_kills
     if kills is None:
         return _unseen("oom", title, vitals.unseen.get("oom_kills", "this kernel doesn't count them"))
-    a_day = kills / max(vitals.uptime_s / 86_400, 1 / 24)
-    level = Level.LOOK if a_day >= OOM_A_DAY else Level.WELL
-    value = f"{kills:,} since boot" + (f", {a_day:.1f} a day" if kills else "")
+    days = vitals.uptime_s / 86_400
+    a_day, value = kills / max(days, 1 / 24), f"{kills:,} since boot"
+    if days >= 1 or not kills:
+        level = Level.LOOK if a_day >= OOM_A_DAY else Level.WELL
+        value += f", {a_day:.1f} a day" if kills else ""
+    else:
+        # A part of a day only suggests how many come in a whole one: the range of two standard errors of a Poisson
+        # process. A single kill is no rate.
+        level = Level.LOOK if a_day >= OOM_A_DAY and kills > 1 else Level.WELL
+        error = 2 * math.sqrt(kills + 1)
+        fewest, most = (max(kills, round(each / days)) for each in (kills - error, kills + error))
+        value += f" {_ago(round(vitals.uptime_s * NANOS))} ago: {fewest:,} to {most:,} a day if that goes on"
     return Check("oom", title, level, value, f"under {OOM_A_DAY:.0f} a day", number=kills)
 
 
