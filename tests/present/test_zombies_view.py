@@ -10,6 +10,7 @@ from exhume.diagnose.facts.leaks import Leaker, LeakReport, Life
 from exhume.diagnose.growth import RECORDING, SAMPLING, Growth
 from exhume.diagnose.zombie_report import Explanation, ZombieReport, judge
 from exhume.model.clock import NANOS, Window
+from exhume.model.text import size
 from exhume.model.times import format_moment
 from exhume.model.zombies import (
     Census,
@@ -58,6 +59,44 @@ def test_text_fits_a_narrow_terminal_and_tables_stay_whole() -> None:
     assert max(map(len, lines)) <= 80
     assert " ".join(output.getvalue().split()) == " ".join(shown(report()).split())
     assert sum(line.startswith("  memory, v1") for line in lines) == 1
+
+
+POD = "/kubepods/burstable/pod0f3c2e1a-0000-4000-8000-000000000001/" + "a" * 64
+AMOUNTS = {
+    **{"shmem_bytes": 11 << 20, "anon_bytes": 12 << 20, "swap_bytes": 13 << 20, "unclassified_bytes": 14 << 20},
+    **{"file_bytes": 25 << 20, "metadata_bytes": 10 << 20, "mapped_bytes": 16 << 20, "unevictable_bytes": 17 << 20},
+}
+
+
+def held_below(name: str, **amounts: int) -> ParentResidual:
+    return ParentResidual(f"/cg{name}", 1, 1_234, name=name, **amounts)
+
+
+def on_terminal(what: ZombieReport, width: int) -> list[str]:
+    output = io.StringIO()
+    terminal = Console(
+        file=output, width=width, soft_wrap=True, highlight=False, force_terminal=True, color_system=None
+    )
+    print_zombies(terminal, what, None)
+    return output.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_the_tables_of_an_explanation_fit_the_terminal(width: int) -> None:
+    """Long paths are cut, and a table of many numbers becomes paragraphs; no number is lost."""
+    held = [held_below(POD, **AMOUNTS), held_below("/system.slice", file_bytes=3 << 20)]
+    files = [file(f"/var/lib/kubelet/pods/{'b' * 64}/volumes/data/segment{n}", parent=f"/cg{POD}") for n in range(3)]
+    lines = on_terminal(report(parents=held, pins=PinReport(files)), width)
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    # Of the cached files 10 MiB are metadata.
+    assert not [number for number in (10, 11, 12, 13, 14, 15, 16, 17) if size(number << 20) not in text]
+
+
+def test_a_table_that_fits_stays_a_table() -> None:
+    held = [held_below("/system.slice", file_bytes=3 << 20)]
+    lines = on_terminal(report(parents=held), 80)
+    assert any(line.split() == ["parent", "zombies", "file"] for line in lines)
 
 
 def test_growth_has_the_times_of_both_counts() -> None:

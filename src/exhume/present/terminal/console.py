@@ -14,8 +14,10 @@ from exhume.present.events_view import visible
 
 BOLD, DIM, PLAIN = Style(bold=True), Style(dim=True), Style()
 WIDEST, NARROWEST, PIPED = 120, 60, 100
-# The minimum width of text with a hanging indent.
-LEAST_TEXT = 30
+# The minimum width of text with a hanging indent, and of a column that is cut.
+LEAST_TEXT, LEAST_CELL = 30, 16
+# A cell of a table without a value.
+NO_VALUE = "–"
 
 
 def console(color: str, file: IO[str] | None = None) -> Console:
@@ -112,10 +114,35 @@ def bullets(items: Iterable[str], width: int, lead: str = "  · ") -> Iterator[T
         yield from hung(lead, item, width, DIM)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[Text]:
-    """Aligned columns, those listed in `right` right-aligned, with a dim header."""
-    lines = [header, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = [f"{cell:{'>' if i in right else '<'}{widths[i]}}" for i, cell in enumerate(line)]
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = (), width: int | None = None
+) -> Iterator[Text]:
+    """Aligned columns, those listed in `right` right-aligned, with a dim header. In a table wider than `width` the
+    other columns are cut in their middle; where that is not enough, each row becomes a paragraph of its own."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    # Two columns of margin, and three between two cells.
+    room = None if width is None else width - 2 - 3 * (len(header) - 1)
+    if room is not None and sum(widths) > room:
+        texts = [i for i in range(len(header)) if i not in right]
+        least = [
+            max(len(header[i]), min(widths[i], LEAST_CELL)) if i in texts else widths[i] for i in range(len(widths))
+        ]
+        if sum(least) > room:
+            yield from _paragraphs(header, rows)
+            return
+        while sum(widths) > room:
+            widest = max((i for i in texts if widths[i] > least[i]), key=lambda i: widths[i])
+            widths[widest] -= 1
+    for line in (header, *rows):
+        fitting = [cut_middle(cell, widths[i]) if len(cell) > widths[i] else cell for i, cell in enumerate(line)]
+        cells = [f"{cell:{'>' if i in right else '<'}{widths[i]}}" for i, cell in enumerate(fitting)]
         yield Text("  " + "   ".join(cells).rstrip(), DIM if line is header else PLAIN, no_wrap=True)
+
+
+def _paragraphs(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
+    """The rows of a table as text that can be wrapped: the first cell, and below it the others that are not empty, each
+    with the name of its column."""
+    for first, *rest in rows:
+        yield Text(f"  {first}")
+        named = zip(header[1:], rest, strict=True)
+        yield Text("    " + ", ".join(f"{name} {cell}" for name, cell in named if cell != NO_VALUE), DIM)

@@ -20,11 +20,20 @@ from exhume.model.times import format_clock, format_moment
 from exhume.model.zombies import HierarchyCensus, ParentResidual, PinKind
 from exhume.present.events_view import visible
 from exhume.present.palette import BLUE, GREEN, ORANGE, RED
-from exhume.present.terminal.console import BOLD, DIM, badge, console, cut_middle, fitted, print_lines, table
+from exhume.present.terminal.console import (
+    BOLD,
+    DIM,
+    NO_VALUE,
+    badge,
+    console,
+    cut_middle,
+    fitted,
+    print_lines,
+    table,
+)
 from exhume.present.zombies_view import PinPattern, containers_of, pin_patterns, recorded_below, zombies_json
 
 _BADGES = {WELL: GREEN, GROWING: ORANGE, MANY: RED, UNKNOWN: BLUE}
-_NOTHING = "–"
 PARENTS_SHOWN, PATTERNS_SHOWN, LEAKERS_SHOWN, HOLDERS_SHOWN, CONTAINERS_SHOWN = 8, 10, 8, 4, 3
 
 _KINDS = {
@@ -41,13 +50,14 @@ _LABEL = "  zombies "
 
 
 def print_zombies(terminal: Console, report: ZombieReport, zone: tzinfo | None) -> None:
-    for line in report_lines(report, zone):
+    width = terminal.width if terminal.is_terminal else None
+    for line in report_lines(report, zone, width):
         print_lines(terminal, fitted(terminal, line))
 
 
-def report_lines(report: ZombieReport, zone: tzinfo | None) -> Iterator[Text]:
-    """The report, line by line."""
-    yield from _counts(report)
+def report_lines(report: ZombieReport, zone: tzinfo | None, width: int | None = None) -> Iterator[Text]:
+    """The report, line by line; tables fit the width, if one is given."""
+    yield from _counts(report, width)
     yield Text()
     *lines, thresholds = _findings(report, zone)
     yield from (Text(f"  {line}") for line in lines)
@@ -55,8 +65,8 @@ def report_lines(report: ZombieReport, zone: tzinfo | None) -> Iterator[Text]:
     explanation = report.explanation
     spots = [*report.census.blind_spots, *report.blind_spots]
     if explanation is not None:
-        yield from _parents(explanation)
-        yield from _pins(explanation)
+        yield from _parents(explanation, width)
+        yield from _pins(explanation, width)
         yield from _leakers(report, explanation, zone)
         spots += [*explanation.blind_spots, *explanation.pins.blind_spots]
     if spots:
@@ -67,13 +77,13 @@ def report_lines(report: ZombieReport, zone: tzinfo | None) -> Iterator[Text]:
 def format_growth(growth: Growth | None) -> str:
     """The growth rate, as `+409/h`; of a sampling too short to see slow growth, its length is shown instead."""
     if growth is None:
-        return _NOTHING
+        return NO_VALUE
     if growth.source == SAMPLING and growth.first == growth.last:
         return f"none in {growth.seconds:.1f} s"
     return f"{growth.per_hour:+,.0f}/h" if abs(growth.per_hour) >= 0.5 else "flat"
 
 
-def _counts(report: ZombieReport) -> Iterator[Text]:
+def _counts(report: ZombieReport, width: int | None) -> Iterator[Text]:
     """The verdict, and the counts of each hierarchy."""
     verdict, census = report.verdict, report.census
     yield badge(verdict.level, _BADGES[verdict.level]).append(f" {verdict.summary}", BOLD)
@@ -81,7 +91,7 @@ def _counts(report: ZombieReport) -> Iterator[Text]:
     shown = [each for each in census.hierarchies if each.controller == "memory" or each.dying or each.note]
     others = [f"{each.controller} v{each.version}" for each in census.hierarchies if each not in shown]
     rows = [_count_row(each, report.growth.get((each.name, each.controller))) for each in shown]
-    yield from table(("hierarchy", "kernel", "visible", "zombies", "memory held", "growth"), rows, range(1, 6))
+    yield from table(("hierarchy", "kernel", "visible", "zombies", "memory held", "growth"), rows, range(1, 6), width)
     if others:
         yield Text(f"  no zombies in {listing(others, 4)}", DIM)
     held = census.memory.memory_bytes if census.memory else None
@@ -98,13 +108,13 @@ def _counts(report: ZombieReport) -> Iterator[Text]:
 
 
 def _count_row(each: HierarchyCensus, growth: Growth | None) -> Sequence[str]:
-    held = _NOTHING
+    held = NO_VALUE
     if each.memory_bytes is not None:
         held = f"{'' if each.memory_measured else '≥ '}{size(each.memory_bytes)}" if each.memory_bytes else "none"
     name = each.name if each.name == each.controller else f"{each.name} ({each.controller})"
     if each.name == "unified":
         name = f"unified: {each.controller}"
-    numbers = [_NOTHING if number is None else f"{number:,}" for number in (each.kernel, each.visible, each.dying)]
+    numbers = [NO_VALUE if number is None else f"{number:,}" for number in (each.kernel, each.visible, each.dying)]
     return f"{name}, v{each.version}", *numbers, held, format_growth(growth)
 
 
@@ -133,7 +143,7 @@ def _findings(report: ZombieReport, zone: tzinfo | None) -> Iterator[str]:
     )
 
 
-def _parents(explanation: Explanation) -> Iterator[Text]:
+def _parents(explanation: Explanation, width: int | None) -> Iterator[Text]:
     yield from _heading("held below", "what removed cgroups still hold, by their closest live parent")
     if not explanation.parents:
         yield Text("  no cgroup is seen to have anything charged to removed children")
@@ -142,14 +152,14 @@ def _parents(explanation: Explanation) -> Iterator[Text]:
     # Zombies whose release was not recorded may have been below any of the parents.
     bound = "~" if explanation.leaks and explanation.leaks.unseen else "≥"
     rows = [
-        _parent_row(parent, f"{bound} {below[parent.name]:,}" if below[parent.name] else _NOTHING)
+        _parent_row(parent, f"{bound} {below[parent.name]:,}" if below[parent.name] else NO_VALUE)
         for parent in explanation.parents[:PARENTS_SHOWN]
     ]
     header = ("parent", "zombies", "file", "metadata", "tmpfs", "anon", "swap", "unknown", "mapped", "locked")
     # Empty columns are omitted, except the parent.
-    columns = [column for column in zip(header, *rows, strict=True) if set(column[1:]) != {_NOTHING}]
+    columns = [column for column in zip(header, *rows, strict=True) if set(column[1:]) != {NO_VALUE}]
     header, *rows = zip(*columns, strict=True)
-    yield from table(header, rows, range(1, len(header)))
+    yield from table(header, rows, range(1, len(header)), width)
     if len(explanation.parents) > PARENTS_SHOWN:
         yield Text(f"  and {count(len(explanation.parents) - PARENTS_SHOWN, 'more parent')}", DIM)
     if any(parent.unclassified_bytes for parent in explanation.parents):
@@ -165,10 +175,10 @@ def _parent_row(parent: ParentResidual, recorded: str) -> tuple[str, ...]:
     )
     # v1 does not count zombies by parent; a recording knows at least some of them.
     zombies = f"{parent.dying:,}" if parent.dying is not None else recorded
-    return cut_middle(parent.name), zombies, *(size(amount) if amount else _NOTHING for amount in amounts)
+    return cut_middle(parent.name), zombies, *(size(amount) if amount else NO_VALUE for amount in amounts)
 
 
-def _pins(explanation: Explanation) -> Iterator[Text]:
+def _pins(explanation: Explanation, width: int | None) -> Iterator[Text]:
     pins = explanation.pins
     if not pins.files and not pins.expected_bytes:
         return
@@ -186,8 +196,8 @@ def _pins(explanation: Explanation) -> Iterator[Text]:
     shown = [pattern for parent in parents for pattern in [one for one in patterns if one.parent == parent][:each]]
     if shown:
         names = {parent.path: parent.name for parent in explanation.parents}
-        rows = [_pattern_row(pattern, names.get(pattern.parent, _NOTHING)) for pattern in shown]
-        yield from table(("kind", "files", "held", "below", "where"), rows, (1, 2))
+        rows = [_pattern_row(pattern, names.get(pattern.parent, NO_VALUE)) for pattern in shown]
+        yield from table(("kind", "files", "held", "below", "where"), rows, (1, 2), width)
     if len(patterns) > len(shown):
         rest = [pattern for pattern in patterns if pattern not in shown]
         more = f"{count(sum(len(p.files) for p in rest), 'more file')} with {size(sum(p.bytes for p in rest))}"
@@ -313,7 +323,7 @@ class _Screen:
         when, watched = format_clock(report.wall, self._zone), duration(report.wall - self._began)
         below.append(f"  {when}, watched for {watched}; every 2 s · Ctrl-C ends")
         with self._terminal.capture() as captured:
-            print_lines(self._terminal, (*_counts(report), Text(), *map(Text, below)))
+            print_lines(self._terminal, (*_counts(report, width), Text(), *map(Text, below)))
         lines = captured.get().split("\n")[:-1]
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
         sys.stdout.write(f"{up}\r" + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
