@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.diagnose.codes import codes
+from tests.diagnose.codes import codes, doubts
 from tests.diagnose.incidents.recordings import diagnosed
 from tests.diagnose.judged import judged
 from tests.diagnose.nodes import COMPUTING, READING
@@ -145,6 +145,27 @@ def test_niced_work_that_makes_others_wait_is_reported(tmp_path: Path) -> None:
     for number in range(8):
         run_delay(scene, 700 + number, "api", 0.1, 0.8)
     assert found(judged(scene, tmp_path)).severity is Severity.WARNING
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "doubted"),
+    [
+        pytest.param(5.0, "cpu-overcommit.queue-as-before", True, id="more-before"),
+        pytest.param(0.4, "cpu-overcommit.queue", False, id="fewer-before"),
+    ],
+)
+def test_a_queue_that_is_no_longer_than_before_is_not_presented_as_new(
+    tmp_path: Path, before: float, code: str, doubted: bool
+) -> None:
+    scene = many()
+    for cpu in range(CORES):
+        scene.core(cpu, 0, SINCE, user=990, wait_ns=round(before * NANOS))
+        scene.core(cpu, UNTIL, SECONDS, user=990, wait_ns=round(before * NANOS))
+    case = Case(scene.write(tmp_path), Window(at(SINCE), at(UNTIL)), Window(at(0), at(SINCE - 1)))
+    answer = examiners()["cpu-overcommit"](case)
+    assert isinstance(answer, Found)
+    assert code in codes(answer.finding)
+    assert ("shared.not-new" in doubts(answer.finding)) is doubted
 
 
 def test_jobs_of_a_build_are_named_as_short_lived(tmp_path: Path) -> None:

@@ -81,9 +81,7 @@ def _whole_node(builder: EvidenceBuilder, case: Case, contention: Contention, qu
     before = _queue_before(case, cores)
     quote = quote_column(cpu, "wait_ns", "sum", "ns") if counted else quote_column(node, "running", "mean")
     waiting = queue * cores
-    builder.add(Role.MECHANISM, "queue", quote, strength="strong", waiting=waiting, cores=cores, before=before)
-    if not counted:
-        builder.doubt("only-counted")
+    is_usual = _add_queue(builder, case, waiting, cores, counted=counted)
     psi = node.per_second("psi_cpu_some")
     if psi is not None:
         quote = quote_column(node, "psi_cpu_some", "sum", "us")
@@ -124,7 +122,7 @@ def _whole_node(builder: EvidenceBuilder, case: Case, contention: Contention, qu
         builder.doubt("explained", "explained_factor")
     top = wanting[0] if wanting else None
     values = {"who": top.name if top else None, "count": len(top.pids) if top else 0, "waiting": waiting}
-    values |= {"cores": cores, "wanted": top.total if top else None}
+    values |= {"cores": cores, "wanted": top.total if top else None, "usual": is_usual}
     remedies = _remedies(top, form) if harms else ()
     # Overcommit ranks behind a cause that takes a real share of a core, and before causes that take less.
     weight = OVERCOMMIT.limit("real_share") * case.focus.seconds
@@ -149,6 +147,22 @@ def _holders(case: Case) -> set[int]:
 def _load_of(case: Case, pids: set[int], cores: frozenset[int] | None = None) -> Load:
     """The CPU time of these processes, on some cores."""
     return case.load_of(np.isin(case.samples.pid, list(pids)), cpus=cores)
+def _add_queue(builder: EvidenceBuilder, case: Case, waiting: float, cores: int, *, counted: bool) -> bool:
+    """Add the number of threads that waited; return whether it is no more than usual."""
+    before = _queue_before(case, cores)
+    is_usual = before is not None and waiting < OVERCOMMIT.limit("rise") * before
+    quote = quote_column(case.now("node"), "running", "mean")
+    if counted:
+        quote = quote_column(case.now("cpu"), "wait_ns", "sum", "ns")
+    key, values = "queue-as-before" if is_usual else "queue", {"waiting": waiting, "cores": cores, "before": before}
+    builder.add(Role.MECHANISM, key, quote, strength="strong", values=values)
+    if is_usual:
+        builder.doubt("not-new", "not_new_factor")
+    if not counted:
+        builder.doubt("only-counted")
+    return is_usual
+
+
 
 
 def _queue_before(case: Case, cores: int) -> float | None:
