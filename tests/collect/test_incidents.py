@@ -100,7 +100,7 @@ def test_a_core_that_went_offline_starts_afresh() -> None:
     assert not marks.observe(tick(2), [cpu(2, {1: 1000})])
 
 
-def threads(second: int, wait_s: float, comm: str = "ksoftirqd/39"):
+def threads(second: int, wait_s: float, comm: str = "ksoftirqd/39", slices: int | None = 1):
     wait = int(wait_s * NANOS)
     return {
         "threads": {
@@ -110,6 +110,7 @@ def threads(second: int, wait_s: float, comm: str = "ksoftirqd/39"):
             "cpu": (39,),
             "run_ns": (5,),
             "wait_ns": (wait,),
+            "slices": (slices,),
         }
     }
 
@@ -124,6 +125,19 @@ def test_a_ksoftirqd_that_waited() -> None:
     assert events["time"] == [tick(10).end - 6_596_000_000]
     assert not marks.observe(tick(11), [threads(11, 0.9)])
     assert marks.observe(tick(42), [threads(42, 0.7)])["events"]["time"] == [tick(42).start]
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "slices", "marked"),
+    [
+        pytest.param(0.8, 60, False, id="turns"),
+        pytest.param(0.8, 2, True, id="two-long-waits"),
+        pytest.param(3.0, 60, True, id="longer-than-the-tick"),
+        pytest.param(0.8, None, True, id="not-counted"),
+    ],
+)
+def test_short_waits_that_add_up_are_turns(wait_s: float, slices: int | None, marked: bool) -> None:
+    assert bool(IncidentMarks().observe(tick(1), [threads(1, wait_s, slices=slices)])) is marked
 
 
 def line(second: float, kind: str, **fields):

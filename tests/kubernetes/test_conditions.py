@@ -75,11 +75,24 @@ def test_starvation_that_goes_on_holds_it():
     assert conditions.expire(19 * 60 * NANOS + QUIET_NS, WALL)
 
 
+def waiting(slices: int) -> dict[str, list[dict[str, list]]]:
+    """The rows of a ksoftirqd that waited for most of a second."""
+    waited = {"run_ns": [NANOS // 10], "wait_ns": [NANOS * 9 // 10], "slices": [slices]}
+    return {"threads": [{"comm": ["ksoftirqd/3"], **waited}]}
+
+
 def test_a_ksoftirqd_that_waits_holds_it():
     conditions = Conditions(QUIET_NS)
     conditions.report(report_of(finding("rt-hog")), 0)
-    conditions.observe({"threads": [{"comm": ["ksoftirqd/3"], "wait_ns": [NANOS]}]}, QUIET_NS)
+    conditions.observe(waiting(slices=1), QUIET_NS)
     assert not conditions.expire(QUIET_NS + 1, WALL)
+
+
+def test_a_ksoftirqd_that_takes_turns_does_not():
+    conditions = Conditions(QUIET_NS)
+    conditions.report(report_of(finding("rt-hog")), 0)
+    conditions.observe(waiting(slices=60), QUIET_NS)
+    assert conditions.expire(QUIET_NS + 1, WALL)
 
 
 def test_a_leak_holds_while_its_cgroups_are_there():

@@ -61,8 +61,8 @@ def test_run_queues_and_tasks() -> None:
         b"version 17\ntimestamp 1\ncpu0 1 0 2 3 4 5 600 700 80\ndomain0 MC 3 1 2\ncpu5 0 0 0 0 0 0 1 2 3\ncpu6 1\n"
     )
     assert parse_schedstat(content) == {0: (700, 80), 5: (2, 3)}
-    assert parse_task_schedstat(b"11 22 3\n") == (11, 22)
-    assert parse_task_schedstat(b"11") is None
+    assert parse_task_schedstat(b"11 22 3\n") == (11, 22, 3)
+    assert parse_task_schedstat(b"11 22") is None
 
 
 def test_a_mapping_of_smaps_and_its_details() -> None:

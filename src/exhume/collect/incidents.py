@@ -6,7 +6,8 @@ quiet until it has been absent for 30 seconds. The thresholds:
 - a core at 95% or more in the kernel (system, irq, softirq) for two seconds: a busy program runs in user mode, and the
   kernel's own work is short, so two seconds of it on one core keep everything else there waiting. On a guest this is
   95% of the CPU time that the hypervisor leaves to it;
-- a ksoftirqd that waited over half a second: a tenth of the time after which a network driver's watchdog fires;
+- a ksoftirqd that waited over half a second: a tenth of the time after which a network driver's watchdog fires. Not one
+  that only took turns with others, whose short waits add up to that;
 - a line in the kernel log about starvation, or a transmit timeout that the kernel counted;
 - 200 more dying cgroups within a minute, confirmed by a second count: a node that starts and stops pods has a few
   dozen at most, and those go away; at this rate a leak reaches 10,000 within the hour.
@@ -33,6 +34,7 @@ from exhume.model.tables import (
     Columns,
     Events,
     is_held,
+    stood_still,
 )
 
 HOT_NS = 2 * NANOS
@@ -87,8 +89,9 @@ class IncidentMarks:
 
     def _starved_softirqs(self, tick: Tick, threads: Columns) -> list[Events]:
         opened = []
-        for comm, core, waited in _rows(threads, "comm", "cpu", "wait_ns"):
+        for comm, core, ran, waited, slices in _rows(threads, "comm", "cpu", "run_ns", "wait_ns", "slices"):
             starved = waited > WAITED_NS and comm.startswith("ksoftirqd/")
+            starved = starved and stood_still(waited, ran, slices, tick.nanos)
             if starved and self._opens((WAITING_KSOFTIRQD, core), tick.end):
                 # A wait is counted when it ends, so a wait longer than the tick began before it.
                 start = min(tick.start, tick.end - waited)

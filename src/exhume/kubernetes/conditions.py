@@ -11,7 +11,7 @@ from typing import Any
 
 from exhume.model.clock import NANOS
 from exhume.model.finding import Scope, Severity, Verdict
-from exhume.model.tables import DYING_CGROUPS, KERNEL_STATES, Columns, is_held
+from exhume.model.tables import DYING_CGROUPS, KERNEL_STATES, Columns, is_held, stood_still
 from exhume.notify.report import UNEXPLAINED, Mark, Report
 
 # The same threshold as for an incident's mark (exhume.collect.incidents): such a core still starves its tasks.
@@ -160,8 +160,9 @@ def _hot_core(rows: Mapping[str, Sequence[Columns]]) -> bool:
 
 
 def _waiting_ksoftirqd(rows: Mapping[str, Sequence[Columns]]) -> bool:
+    names = ("comm", "run_ns", "wait_ns", "slices")
     return any(
-        waited is not None and waited > _WAITED_NS and comm.startswith("ksoftirqd/")
+        waited > _WAITED_NS and comm.startswith("ksoftirqd/") and stood_still(waited, ran, slices, NANOS)
         for columns in rows.get("threads", ())
-        for comm, waited in zip(columns["comm"], columns["wait_ns"], strict=True)
+        for comm, ran, waited, slices in zip(*(columns[name] for name in names), strict=True)
     )

@@ -247,7 +247,8 @@ class Interrupts:
 
 @dataclass(slots=True)
 class Threads:
-    """A per-core kernel thread: time it ran and time it waited to run, in one tick."""
+    """A per-core kernel thread: time it ran and time it waited to run, in one tick, and the number of time slices in
+    which it ran."""
 
     time: I64
     tid: I32
@@ -255,6 +256,7 @@ class Threads:
     cpu: U16
     run_ns: U64
     wait_ns: U64
+    slices: U32 | None = None
 
 
 @dataclass(slots=True)
@@ -403,6 +405,20 @@ def is_held(kernel: Any, stolen: Any) -> Any:
     """Whether the kernel held a core, by what it and the hypervisor had of the second: permille, numbers or wide
     arrays. Of the time that the hypervisor left: else a guest that loses some of each second is never held."""
     return (kernel * 1000 >= HELD_PERMILLE * (1000 - stolen)) & (kernel >= _LEAST_HELD_PERMILLE)
+
+
+# A thread that waits longer than this without a pause stands still: a TCP sender repeats what is not acknowledged by
+# then (include/net/tcp.h, TCP_RTO_MIN).
+_STOOD_STILL_NS = 200_000_000
+
+
+def stood_still(waited_ns: int, run_ns: int, slices: int | None, span_ns: int) -> bool:
+    """Whether a per-core kernel thread waited long without a pause, by its row of a tick of `span_ns`. The waits of a
+    thread that takes turns with others add up to most of a second, although each is short. The longest is at least the
+    mean, and at least what can't have passed within the tick. Without a number of slices, it may have been one wait."""
+    if slices is None:
+        return True
+    return max(waited_ns // max(slices, 1), waited_ns + run_ns - span_ns) >= _STOOD_STILL_NS
 
 
 TABLES: dict[str, type] = {

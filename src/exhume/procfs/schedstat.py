@@ -12,10 +12,12 @@ class RunQueue(NamedTuple):
 
 
 class TaskSched(NamedTuple):
-    """How long a task ran and waited to run, in nanoseconds. A wait is added when it ends."""
+    """How long a task ran and waited to run, in nanoseconds, and its time slices (pcount). A wait is added when it
+    ends."""
 
     run_ns: int
     wait_ns: int
+    slices: int
 
 
 def parse_schedstat(content: bytes) -> dict[int, RunQueue]:
@@ -32,4 +34,4 @@ def parse_schedstat(content: bytes) -> dict[int, RunQueue]:
 def parse_task_schedstat(content: bytes) -> TaskSched | None:
     """Parse one task's line; None when it is truncated."""
     fields = content.split()
-    return TaskSched(int(fields[0]), int(fields[1])) if len(fields) >= 2 else None
+    return TaskSched(*map(int, fields[:3])) if len(fields) >= 3 else None

@@ -10,9 +10,11 @@ from exhume.model.errors import SourceUnavailable
 from exhume.procfs.host import Host
 
 
-def a_thread(node: FakeNode, tid: int, comm: str, run: int, wait: int) -> None:
+def a_thread(  # noqa: PLR0917
+    node: FakeNode, tid: int, comm: str, run: int, wait: int, slices: int = 5
+) -> None:
     node.proc(f"{tid}/comm", f"{comm}\n")
-    node.proc(f"{tid}/schedstat", f"{run} {wait} 5\n")
+    node.proc(f"{tid}/schedstat", f"{run} {wait} {slices}\n")
 
 
 def rows_of(rows) -> list[tuple]:
@@ -37,12 +39,12 @@ def test_rows_for_those_that_ran_or_waited(threads: FakeNode) -> None:
     source = ThreadSource(threads.host)
     assert source.missing == ()
     assert source.read(tick(0)) == {}
-    a_thread(threads, 20, "ksoftirqd/39", 1500, 6_596_000_050)
+    a_thread(threads, 20, "ksoftirqd/39", 1500, 6_596_000_050, slices=8)
     a_thread(threads, 22, "kworker/39:1", 9, 9)
     a_thread(threads, 23, "rcuc/39", 8, 7)
     assert rows_of(source.read(tick(1))) == [
-        (tick(1).start, 20, "ksoftirqd/39", 39, 500, 6_596_000_000),
-        (tick(1).start, 23, "rcuc/39", 39, 1, 0),
+        (tick(1).start, 20, "ksoftirqd/39", 39, 500, 6_596_000_000, 3),
+        (tick(1).start, 23, "rcuc/39", 39, 1, 0, 0),
     ]
     assert source.read(tick(2)) == {}
     source.close()
@@ -54,7 +56,7 @@ def test_counters_that_go_backwards(threads: FakeNode) -> None:
     a_thread(threads, 10, "ksoftirqd/0", 500, 20)
     assert source.read(tick(1)) == {}
     a_thread(threads, 10, "ksoftirqd/0", 600, 30)
-    assert rows_of(source.read(tick(2)))[0][4:] == (100, 10)
+    assert rows_of(source.read(tick(2)))[0][4:] == (100, 10, 0)
 
 
 def test_kernels_without_a_list_of_children(threads: FakeNode) -> None:

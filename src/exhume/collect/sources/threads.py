@@ -2,6 +2,8 @@
 
 A ksoftirqd that waits is a core whose network queues are stalled. The kernel adds a wait when it ends
 (kernel/sched/stats.h, sched_info_arrive), so a wait of six seconds appears in the tick in which the thread finally ran.
+A thread that takes turns with others waits for many short times, which add up: the number of time slices tells them
+apart.
 """
 
 import contextlib
@@ -55,7 +57,7 @@ class ThreadSource:
             self._search()
             self._look_for_waits()
             self._search_pace.done(tick.end)
-        rows: list[tuple[int, int, str, int, int, int]] = []
+        rows: list[tuple[int, int, str, int, int, int, int]] = []
         for thread in list(self._threads.values()):
             try:
                 content = os.pread(thread.fd, _LARGEST, 0)
@@ -67,10 +69,10 @@ class ThreadSource:
             thread.content = content
             before, thread.sched = thread.sched, parse_task_schedstat(content)
             if before is not None and thread.sched is not None:
-                ran, waited = thread.sched.run_ns - before.run_ns, thread.sched.wait_ns - before.wait_ns
-                if ran >= 0 and waited >= 0:
-                    rows.append((tick.start, thread.tid, thread.comm, thread.cpu, ran, waited))
-        return table_rows("threads", ("time", "tid", "comm", "cpu", "run_ns", "wait_ns"), rows)
+                ran, waited, slices = (now - then for now, then in zip(thread.sched, before, strict=True))
+                if min(ran, waited, slices) >= 0:
+                    rows.append((tick.start, thread.tid, thread.comm, thread.cpu, ran, waited, slices))
+        return table_rows("threads", ("time", "tid", "comm", "cpu", "run_ns", "wait_ns", "slices"), rows)
 
     def close(self) -> None:
         for thread in list(self._threads.values()):
