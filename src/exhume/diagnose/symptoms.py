@@ -15,8 +15,8 @@ from exhume.diagnose.evidence.load import CORE_TAKEN, Load
 from exhume.diagnose.evidence.quotes import log_lines, quote_core, quote_event
 from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.diagnose.evidence.samples import Names
-from exhume.diagnose.facts.core_hogs import core_waits, find_core_hogs, waits_of_cores
-from exhume.model.clock import NANOS, Window
+from exhume.diagnose.facts.core_hogs import core_waits, find_core_hogs, softirq_waits, waits_of_cores
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.finding import Evidence, Link, Role, Severity
 from exhume.model.tables import INCIDENT, KERNEL_STATES, is_held
 
@@ -153,14 +153,18 @@ def _longest_run(own: Rows) -> tuple[float, int, int]:
 
 
 def _starved_softirqs(case: Case) -> list[Symptom]:
+    """The ksoftirqds that waited long: critical if one stood still, a warning if it was late by taking turns."""
     found = []
-    for wall, comm, cpu, waited in case.now("threads").listed("wall", "comm", "cpu", "wait_ns"):
-        if comm.startswith("ksoftirqd/") and waited > _limit("ksoftirqd_wait_s") * NANOS:
-            quote = Evidence("threads", "wait_ns", "max", waited, wall, wall + 1, cpu, (("comm", comm),), unit="ns")
+    for each in softirq_waits(case):
+        if each.waited > _limit("ksoftirqd_wait_s") * NANOS:
+            severity = Severity.CRITICAL if each.turns is None else Severity.WARNING
             # A wait is counted in the second in which it ends.
-            span, seconds = Window(wall - waited, wall + NANOS), waited / NANOS
-            found.append(_symptom("ksoftirqd", Severity.CRITICAL, wall, span, [quote], cpu, comm=comm, waited=seconds))
-    return found[:4]
+            span = Window(each.wall - each.waited, each.wall + NANOS)
+            mean = None if each.turns is None else each.waited / each.turns / MILLIS
+            values = {"comm": each.comm, "waited": each.waited / NANOS, "turns": each.turns, "each": mean}
+            quotes = [quote for quote in (each.evidence, each.evidence_of_turns) if quote is not None]
+            found.append(_symptom("ksoftirqd", severity, each.wall, span, quotes, each.cpu, **values))
+    return sorted(found, key=lambda symptom: -symptom.severity.rank)[:4]
 
 
 def _stolen(case: Case) -> list[Symptom]:

@@ -59,6 +59,13 @@ def test_without_policies_a_waiting_ksoftirqd_is_evidence(tmp_path: Path) -> Non
     assert "rt-hog.no-policy" in doubts(reported)
 
 
+def test_a_ksoftirqd_that_takes_turns_is_no_evidence(tmp_path: Path) -> None:
+    """Any ordinary program makes it wait for short times, which add up."""
+    scene = real_time_hog(Scene(cores=4, seconds=40), policy=None)
+    scene.row("threads", 26, tid=9, comm="ksoftirqd/2", cpu=2, run_ns=90_000_000, wait_ns=NANOS * 7 // 10, slices=200)
+    assert real_time_finding(judged_recording(scene.write(tmp_path), scene.window)) is None
+
+
 def test_without_policy_wait_or_line_it_is_a_busy_program(tmp_path: Path) -> None:
     scene = real_time_hog(Scene(cores=4, seconds=40), policy=None)
     assert real_time_finding(judged_recording(scene.write(tmp_path), scene.window)) is None

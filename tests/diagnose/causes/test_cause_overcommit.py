@@ -221,6 +221,28 @@ def test_two_cores_ten_tasks_and_a_ksoftirqd_that_waits_is_starved(tmp_path: Pat
     assert {"cpu-overcommit.only-counted", "cpu-overcommit.no-threads"} <= {each.code for each in finding.doubts}
 
 
+@pytest.mark.parametrize(
+    ("waited_s", "slices", "severity", "verdict"),
+    [
+        pytest.param(0.8, 55, Severity.WARNING, Verdict.DEGRADED, id="turns"),
+        pytest.param(0.8, 2, Severity.CRITICAL, Verdict.STARVED, id="one-long-wait"),
+        pytest.param(1.4, 55, Severity.CRITICAL, Verdict.STARVED, id="longer-than-the-tick"),
+        pytest.param(0.8, None, Severity.CRITICAL, Verdict.STARVED, id="turns-not-counted"),
+    ],
+)
+def test_a_ksoftirqd_that_gets_its_turns_does_not_starve(
+    tmp_path: Path, waited_s: float, slices: int | None, severity: Severity, verdict: Verdict
+) -> None:
+    """On a full node its many short waits add up to most of a second, like those of every other thread."""
+    scene, waited = many(), round(waited_s * NANOS)
+    row = {"tid": 14, "comm": "ksoftirqd/0", "cpu": 0, "run_ns": 40_000_000, "slices": slices}
+    scene.row("threads", 27, wait_ns=waited, **row)
+    diagnosis = judged(scene, tmp_path)
+    finding = diagnosis.findings[0]
+    assert (finding.cause, finding.severity, diagnosis.verdict) == ("cpu-overcommit", severity, verdict)
+    assert "symptom.ksoftirqd" in codes(finding)
+
+
 def test_a_ksoftirqd_that_waited_behind_one_process_is_not_its_symptom(tmp_path: Path) -> None:
     """The core was held by one process meanwhile: the others on it are not the reason."""
     scene = full(2.0)

@@ -78,8 +78,6 @@ def _whole_node(builder: EvidenceBuilder, case: Case, contention: Contention, qu
     cpu, node, cores = case.now("cpu"), case.now("node"), len(contention.cores)
     quotes = [quote_column(cpu, state, "mean", "permille") for state in _IDLE]
     builder.add(Role.MECHANISM, "full", *quotes, strength="weak", cores=cores, idle=contention.share(_IDLE))
-    before = _queue_before(case, cores)
-    quote = quote_column(cpu, "wait_ns", "sum", "ns") if counted else quote_column(node, "running", "mean")
     waiting = queue * cores
     is_usual = _add_queue(builder, case, waiting, cores, counted=counted)
     psi = node.per_second("psi_cpu_some")
@@ -147,6 +145,8 @@ def _holders(case: Case) -> set[int]:
 def _load_of(case: Case, pids: set[int], cores: frozenset[int] | None = None) -> Load:
     """The CPU time of these processes, on some cores."""
     return case.load_of(np.isin(case.samples.pid, list(pids)), cpus=cores)
+
+
 def _add_queue(builder: EvidenceBuilder, case: Case, waiting: float, cores: int, *, counted: bool) -> bool:
     """Add the number of threads that waited; return whether it is no more than usual."""
     before = _queue_before(case, cores)
@@ -161,8 +161,6 @@ def _add_queue(builder: EvidenceBuilder, case: Case, waiting: float, cores: int,
     if not counted:
         builder.doubt("only-counted")
     return is_usual
-
-
 
 
 def _queue_before(case: Case, cores: int) -> float | None:
@@ -215,11 +213,12 @@ def _is_squeezed(contention: Contention, waiter: Waiter) -> bool:
 
 
 def _starved_softirq(case: Case, contention: Contention, queue: float) -> bool:
-    """Whether the ksoftirqd of a core waited while threads waited for that core as well, and none of them had it to
-    itself."""
+    """Whether the ksoftirqd of a core stood still while threads waited for that core as well, and none of them had it
+    to itself. One that takes turns is like any other thread that waits."""
     least = OVERCOMMIT.limit("shared")
     return any(
         each.kind == "ksoftirqd"
+        and each.severity is Severity.CRITICAL
         and each.cpu is not None
         and contention.queues.get(each.cpu, queue) >= least
         and _largest_part(case, each.cpu, each.at, round(float(each.evidence[0].value))) < OVERCOMMIT.limit("held")
@@ -431,7 +430,11 @@ def _quote_room(cpu: Rows, cores: frozenset[int]) -> list[Evidence | None]:
 
 
 def _softirq_on(case: Case, cores: frozenset[int]) -> bool:
-    return any(each.kind == "ksoftirqd" and each.cpu in cores for each in find_symptoms(case))
+    """Whether the ksoftirqd of one of these cores stood still."""
+    return any(
+        each.kind == "ksoftirqd" and each.severity is Severity.CRITICAL and each.cpu in cores
+        for each in find_symptoms(case)
+    )
 
 
 def _listed(cores: frozenset[int]) -> str:

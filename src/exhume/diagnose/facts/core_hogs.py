@@ -9,8 +9,9 @@ from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.load import CORE_TAKEN, Load, NamedProcess
 from exhume.diagnose.evidence.quotes import quote_column
 from exhume.diagnose.evidence.rows import Mask, Rows
-from exhume.model.clock import NANOS, Window
+from exhume.model.clock import MILLIS, NANOS, Window
 from exhume.model.finding import Evidence
+from exhume.model.tables import stood_still
 
 # On a large node that only computes, every core has a hog.
 _MOST_HOGS = 256
@@ -184,14 +185,42 @@ def core_waits(case: Case, cpu: int) -> CoreWaits | None:
     return CoreWaits(cpu, now[cpu], waits_of_cores(case.before("cpu")).get(cpu, 0.0), elsewhere, quote)
 
 
+@dataclass(frozen=True, slots=True)
+class SoftirqWait:
+    """How long (ns) the ksoftirqd of a core waited, all in all, in the tick at a wall time. `turns`: the number of its
+    waits if all of them were short, as it took turns with other threads; None if it stood still."""
+
+    wall: int
+    comm: str
+    cpu: int
+    waited: int
+    turns: int | None
+
+    @property
+    def evidence(self) -> Evidence:
+        return self._quote("wait_ns", self.waited, "ns")
+
+    @property
+    def evidence_of_turns(self) -> Evidence | None:
+        return None if self.turns is None else self._quote("slices", self.turns, "")
+
+    def _quote(self, column: str, value: int, unit: str) -> Evidence:
+        match = (("comm", self.comm),)
+        return Evidence("threads", column, "max", value, self.wall, self.wall + 1, self.cpu, match, unit=unit)
+
+
+def softirq_waits(case: Case) -> list[SoftirqWait]:
+    """The waits of every core's ksoftirqd, in order of time."""
+    ticks, threads, found = case.now("node"), case.now("threads"), []
+    spans = dict(ticks.listed("wall", "span_ms"))
+    for wall, comm, cpu, ran, waited, slices in threads.listed("wall", "comm", "cpu", "run_ns", "wait_ns", "slices"):
+        if comm.startswith("ksoftirqd/") and waited > 0:
+            stood = stood_still(waited, ran, slices, spans.get(wall, 1000) * MILLIS)
+            found.append(SoftirqWait(wall, comm, cpu, waited, None if stood else slices))
+    return found
+
+
 def softirq_wait(case: Case, cpu: int) -> Evidence | None:
-    """Evidence of the longest wait (ns) of a core's ksoftirqd; None if it didn't wait."""
-    waits = [
-        (waited, -wall, comm)
-        for wall, comm, core, waited in case.now("threads").listed("wall", "comm", "cpu", "wait_ns")
-        if comm.startswith("ksoftirqd/") and core == cpu and waited > 0
-    ]
-    if not waits:
-        return None
-    waited, wall, comm = max(waits)
-    return Evidence("threads", "wait_ns", "max", waited, -wall, 1 - wall, cpu, (("comm", comm),), unit="ns")
+    """Evidence of the longest wait (ns) of a core's ksoftirqd; None if it didn't wait, or only took turns."""
+    waits = [each for each in softirq_waits(case) if each.cpu == cpu and each.turns is None]
+    return max(waits, key=lambda each: (each.waited, -each.wall)).evidence if waits else None
