@@ -243,7 +243,17 @@ def test_a_ksoftirqd_that_gets_its_turns_does_not_starve(
     assert "symptom.ksoftirqd" in codes(finding)
 
 
-def test_a_ksoftirqd_that_waited_behind_one_process_is_not_its_symptom(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("share", "starved"),
+    [
+        pytest.param(0.88, False, id="whole-core"),
+        pytest.param(0.55, False, id="twice-its-turn"),
+        pytest.param(0.25, True, id="its-turn"),
+    ],
+)
+def test_a_ksoftirqd_that_waited_behind_one_process_is_not_its_symptom(
+    tmp_path: Path, share: float, starved: bool
+) -> None:
     """The core was held by one process meanwhile: the others on it are not the reason."""
     scene = full(2.0)
     walk = ["entry_SYSCALL_64_after_hwframe", "do_syscall_64", "memcg_stat_show", "mem_cgroup_iter"]
@@ -252,9 +262,11 @@ def test_a_ksoftirqd_that_waited_behind_one_process_is_not_its_symptom(tmp_path:
         for since, until in ((SINCE, 24), (28, UNTIL)) if cpu == 0 else ((SINCE, UNTIL),):
             scene.stack(cpu, since, until, 0.29, "worker", pid, COMPUTING)
         run_delay(scene, pid, "worker", 0.29, 0.6, cpu=cpu)
-    scene.stack(0, 24, 28, 0.88, "collector", 77, walk)
+    scene.stack(0, 24, 28, share, "collector", 77, walk)
+    for pid in (600, 601, 602):
+        scene.stack(0, 24, 28, (0.88 - share) / 3, "worker", pid, COMPUTING)
     scene.row("threads", 27, tid=14, comm="ksoftirqd/0", cpu=0, run_ns=1_000_000, wait_ns=2_400_000_000)
-    assert found(judged(scene, tmp_path)).severity is not Severity.CRITICAL
+    assert (found(judged(scene, tmp_path)).severity is Severity.CRITICAL) is starved
 
 
 def test_a_full_batch_node_where_nothing_waits_long_is_healthy(tmp_path: Path) -> None:

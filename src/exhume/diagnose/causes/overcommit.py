@@ -215,13 +215,13 @@ def _is_squeezed(contention: Contention, waiter: Waiter) -> bool:
 def _starved_softirq(case: Case, contention: Contention, queue: float) -> bool:
     """Whether the ksoftirqd of a core stood still while threads waited for that core as well, and none of them had it
     to itself. One that takes turns is like any other thread that waits."""
-    least = OVERCOMMIT.limit("shared")
+    least, held = OVERCOMMIT.limit("shared"), OVERCOMMIT.limit("held") * case.turn
     return any(
         each.kind == "ksoftirqd"
         and each.severity is Severity.CRITICAL
         and each.cpu is not None
         and contention.queues.get(each.cpu, queue) >= least
-        and _largest_part(case, each.cpu, each.at, round(float(each.evidence[0].value))) < OVERCOMMIT.limit("held")
+        and _largest_part(case, each.cpu, each.at, round(float(each.evidence[0].value))) < held
         for each in find_symptoms(case)
     )
 
