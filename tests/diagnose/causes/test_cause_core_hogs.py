@@ -114,6 +114,49 @@ def test_who_had_the_core_before_gets_little_now(tmp_path: Path) -> None:
     assert found.verdict == "degraded"
 
 
+@pytest.mark.parametrize(
+    ("waiting", "hurts"),
+    [pytest.param(6.0, True, id="crowded"), pytest.param(0.0, False, id="with-room")],
+)
+def test_where_threads_queue_each_has_less_to_lose(tmp_path: Path, waiting: float, hurts: bool) -> None:
+    """The same small loss: where many want the core it is most of what the process had for its turn."""
+    scene = Scene(cores=2, seconds=40)
+    for cpu in range(2):
+        scene.core(cpu, 0, 40, user=1000, wait_ns=round(waiting * NANOS))
+        for pid in range(100 + 10 * cpu, 110 + 10 * cpu):
+            scene.stack(cpu, 0, 20 if cpu else 40, 0.085, "job", pid, COMPUTING)
+            scene.stack(cpu, 20, 40, 0.02 if cpu else 0.0, "job", pid, COMPUTING)
+    scene.stack(1, 0, 20, 0.13, "peer", 50, COMPUTING).stack(1, 20, 40, 0.05, "peer", 50, COMPUTING)
+    scene.stack(1, 20, 40, 0.73, "solver", 4242, COMPUTING).node(0, 40, running=2 + round(2 * waiting))
+    reported = user_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert (reported is not None and reported.severity == "warning") is hurts
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "hurts"),
+    [
+        pytest.param(0.02, False, id="has-what-it-wants"),
+        pytest.param(0.45, True, id="waits"),
+        pytest.param(None, True, id="not-followed"),
+    ],
+)
+def test_two_that_share_a_core_with_niced_work_harm_each_other_if_one_waits(
+    tmp_path: Path, wait_s: float | None, hurts: bool
+) -> None:
+    """Niced programs fill every core; two others happen to be on the same, and leave time between them."""
+    scene = Scene(cores=2, seconds=40).core(0, 0, 40, nice=990, user=0)
+    scene.core(1, 0, 40, nice=150, user=840).stack(0, 0, 40, 0.99, "miner", 60, COMPUTING)
+    scene.stack(1, 0, 40, 0.15, "miner", 61, COMPUTING)
+    for name, pid in (("pack", 70), ("index", 71)):
+        scene.stack(1, 0, 40, 0.42, name, pid, COMPUTING)
+        for second in range(40) if wait_s is not None else ():
+            times = {"run_ns": 420_000_000, "wait_ns": round((wait_s or 0) * NANOS)}
+            about = {"nice": 0, "policy": 0, "affinity": "0-1", "cgroup": "/", "cpuset": "/"}
+            scene.row("run_delays", second, tid=pid, pid=pid, comm=name, cpu=1, **times, **about)
+    reported = user_finding(judged_recording(scene.write(tmp_path), scene.window))
+    assert (reported is not None and reported.severity == "warning") is hurts
+
+
 def test_one_that_has_to_share_its_core_while_others_idle(tmp_path: Path) -> None:
     """Without a calm time before: the trouble fills the whole recording."""
     scene = Scene(cores=96, seconds=30)

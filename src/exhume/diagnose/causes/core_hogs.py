@@ -17,6 +17,7 @@ from exhume.diagnose.facts.core_hogs import (
     CoreHog,
     competing_co_runner,
     core_waits,
+    delayed_part,
     find_core_hogs,
     slowed_co_runner,
     softirq_wait,
@@ -33,8 +34,9 @@ _ROOM = ("idle", "iowait", "nice")
 
 
 def _add_slowed(builder: EvidenceBuilder, hog: CoreHog, strength: str) -> bool:
-    """Add the process that lost most because of the hog; return whether there is one."""
-    lost, left = builder.cause.limit("lost_cores"), builder.cause.limit("left_part")
+    """Add the process that lost most because of the hog; return whether there is one. Where threads queue for every
+    core, each had little to lose."""
+    lost, left = builder.cause.limit("lost_cores") * builder.case.turn, builder.cause.limit("left_part")
     loser = slowed_co_runner(builder.case, hog.cpu, hog.pid, least=lost, part=left)
     if loser is not None:
         values = {"who": loser.entity, "cores": loser.cores, "before": loser.before}
@@ -189,6 +191,9 @@ def _judged(case: Case, hog: CoreHog) -> Found:
     # A rival with clearly less than the hog has all it needs: the scheduler shares a core evenly among those that need
     # more.
     shares = rival is not None and idle is not None and rival.there >= USER.limit("even") * load.cores
+    # Niced programs fill what two others leave of a core: then neither of the two waits for the other.
+    delayed = None if rival is None else delayed_part(case, rival.pid)
+    shares = shares and (delayed is None or delayed >= USER.limit("hungry"))
     if rival is not None and idle is not None and shares:
         values = {"who": rival.entity, "share": rival.there, "idle_cpu": idle[0].cpu}
         builder.add(Role.SYMPTOM, "shared", *rival.evidence, *idle, strength="strong", values=values)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from exhume.diagnose.evidence.case import Case
-from exhume.diagnose.evidence.load import CORE_TAKEN, Load, NamedProcess
+from exhume.diagnose.evidence.load import CORE_TAKEN, SURELY, Load, NamedProcess, significance
 from exhume.diagnose.evidence.quotes import quote_column
 from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.model.clock import MILLIS, NANOS, Window
@@ -92,7 +92,7 @@ class CoRunner(NamedProcess):
 
 def slowed_co_runner(case: Case, cpu: int, hog: int, *, least: float, part: float) -> CoRunner | None:
     """The process that lost most compared with the baseline: it ran steadily on this core, still runs on this core
-    only, and has less than `part` of what it had. A process that ended is not slowed, nor is one that may run
+    only, and has surely less than `part` of what it had. A process that ended is not slowed, nor is one that may run
     elsewhere."""
     if case.baseline.empty:
         return None
@@ -103,9 +103,26 @@ def slowed_co_runner(case: Case, cpu: int, hog: int, *, least: float, part: floa
         if (each := _co_runner(case, pid, cpu)).lost >= least
         and 0 < each.cores < part * each.before
         and each.there >= _BOUND * each.cores
+        and _surely_lost(case, pid)
         and _is_steady(case, before & (case.samples.pid == pid), case.baseline, each.before / 2)
     ]
     return max(found, key=lambda each: each.lost, default=None)
+
+
+def _surely_lost(case: Case, pid: int) -> bool:
+    """Whether a process's loss of CPU time is no chance of the sampling."""
+    own = case.samples.pid == pid
+    counts = [int((own & case.samples.within(window)).sum()) for window in (case.baseline, case.focus)]
+    return significance(counts[0], case.baseline.seconds, counts[1], case.focus.seconds) >= SURELY
+
+
+def delayed_part(case: Case, pid: int) -> float | None:
+    """Of the time that the threads of a process wanted a core, the fraction they had to wait; None if they were not
+    followed."""
+    rows = case.now("run_delays")
+    rows = rows.where(rows.numbers("pid") == pid)
+    ran, waited = rows.total("run_ns"), rows.total("wait_ns")
+    return None if ran is None or waited is None else waited / max(ran + waited, 1.0)
 
 
 def competing_co_runner(case: Case, cpu: int, hog: int, *, least: float) -> CoRunner | None:
