@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from tests.diagnose.incidents.recordings import HERE, diagnosis_of, expected, joined
 from tests.diagnose.judged import judged
@@ -10,11 +13,12 @@ from tests.diagnose.nodes import COMPUTING
 from tests.diagnose.scenes import Scene, at
 from tests.parts import sampled
 
-from exhume.diagnose.engine import judge, weigh
+from exhume.diagnose.engine import judge, overcommit_after_causes, weigh
+from exhume.diagnose.evidence.builder import Found
 from exhume.diagnose.evidence.case import Case
 from exhume.lab.score.plan import PAIRS
 from exhume.model.clock import Window
-from exhume.model.finding import Diagnosis, Severity, TimeKind
+from exhume.model.finding import Culprit, Diagnosis, Finding, Severity, TimeKind
 from exhume.store.read.recording import Recording
 
 WALK = ["do_syscall_64", "memcg_stat_show", "mem_cgroup_iter"]
@@ -141,6 +145,40 @@ def test_of_one_severity_the_one_that_cost_others_more_comes_first(tmp_path: Pat
     graves = [each for each in found.findings if each.severity == found.findings[0].severity]
     assert [each.cause for each in graves][:2] == ["audit-storm", "mount-storm"]
     assert graves[0].lost_s > 3 * graves[1].lost_s
+
+
+@pytest.mark.parametrize(
+    ("before", "first"),
+    [pytest.param(4.5, "user-hog", id="as-many-before"), pytest.param(0.3, "cpu-overcommit", id="new-too")],
+)
+def test_a_new_hog_comes_before_overcommit_that_was_always_there(before: float, first: str, tmp_path: Path) -> None:
+    scene = crowded(2, 6.0, shared=1, left=0.05)
+    for cpu in (0, 1):
+        scene.core(cpu, 0, 30, wait_ns=round(before * 1e9)).core(cpu, 42, 60, wait_ns=round(before * 1e9))
+        for pid in range(900, 920):
+            # Others are as many as wait, and are there all the time.
+            scene.stack(cpu, 0, 60, 0.03 if cpu == 0 else 0.0, f"test{pid % 5}", pid, COMPUTING)
+    scene.stack(1, 30, 42, 0.9, "solver", 700, COMPUTING)
+    graves = [each for each in judged(scene, tmp_path).findings if each.severity == "warning"]
+    assert {"user-hog", "cpu-overcommit"} == {each.cause for each in graves}
+    assert graves[0].cause == first
+
+
+@pytest.mark.parametrize(
+    ("seconds", "first"), [pytest.param(1, "cpu-overcommit", id="a-moment"), pytest.param(6, "fork-storm", id="lasts")]
+)
+def test_what_takes_a_core_for_a_moment_does_not_come_before_lasting_overcommit(seconds: int, first: str) -> None:
+    """Each in its own focus: of the second in which processes started, starting them took a third of a core."""
+
+    def ranked(cause: str, length: int, cores: float) -> tuple[Any, Found]:
+        finding = Finding(cause, "", Severity.WARNING, 0.8, "", (), Culprit())
+        focus, ledger = Window(at(0), at(length)), SimpleNamespace(cores_of=lambda _: cores)
+        return SimpleNamespace(case=SimpleNamespace(focus=focus), ledger=ledger), Found(
+            finding, np.ones(1, np.bool_), 1
+        )
+
+    order = overcommit_after_causes([ranked("cpu-overcommit", 12, 1.9), ranked("fork-storm", seconds, 0.37)])
+    assert order[0][1].finding.cause == first
 
 
 @pytest.mark.parametrize("other", sampled(["oom-thrash", "zombie-memcgs", "crash-loop", "memory-reclaim"]))

@@ -39,6 +39,8 @@ from exhume.store.read.recording import Recording
 
 Progress = Callable[[float], None]
 UNKNOWN_PATH = "unknown-kernel-path"
+# The code of the doubt that something was much the same before.
+NOT_NEW = "shared.not-new"
 
 
 def _limit(name: str) -> float:
@@ -71,7 +73,7 @@ def diagnose(
     most = max((_effect(one, each) for one, each in best.values()), default=0.0)
     harmed = any(_harms_node(each) for _, each in best.values())
     ranked = sorted(best.values(), key=lambda pair: _rank(pair[0], pair[1], most, harmed=harmed))
-    ranked = _overcommit_after_causes(ranked)
+    ranked = overcommit_after_causes(ranked)
     symptoms = [symptom for one in judged for symptom in one.symptoms]
     findings = [_complete(one, each) for one, each in ranked]
     # The accounting shown in the headline is that of the focus of the headline finding.
@@ -211,20 +213,23 @@ def _harms_node(each: Found) -> bool:
     return each.finding.cause in thresholds("engine")["not_by_time"] or not each.mask.any()
 
 
-def _overcommit_after_causes(ranked: list[tuple[Judged, Found]]) -> list[tuple[Judged, Found]]:
-    """Move overcommit behind the causes of equal severity that take a real part of a core from useful work: having more
-    work than cores slows everything and aggravates the other problems, so those come first."""
+def overcommit_after_causes(ranked: list[tuple[Judged, Found]]) -> list[tuple[Judged, Found]]:
+    """Move overcommit behind the causes of equal severity that take a real part of a core from useful work, for more
+    than a moment: having more work than cores slows everything and aggravates the other problems, so those come first.
+    If as many threads waited before, so do useful programs that take such a part: they are what is new."""
     at = next((place for place, (_, each) in enumerate(ranked) if each.finding.cause == OVERCOMMIT), None)
     if at is None:
         return ranked
-    severity, least = ranked[at][1].finding.severity, catalogue()[OVERCOMMIT].limit("real_share")
+    overcommit = ranked[at][1].finding
+    severity, least = overcommit.severity, catalogue()[OVERCOMMIT].limit("real_share")
+    lasting, is_usual = catalogue()[OVERCOMMIT].limit("seconds"), NOT_NEW in {each.code for each in overcommit.doubts}
     before = [
         place
         for place, (one, each) in enumerate(ranked)
         if place > at
         and each.finding.severity is severity
-        and not catalogue()[each.finding.cause].useful
-        and one.ledger.cores_of(each.finding.cause) >= least
+        and (is_usual or not catalogue()[each.finding.cause].useful)
+        and one.ledger.cores_of(each.finding.cause) * min(1.0, one.case.focus.seconds / lasting) >= least
     ]
     after = [place for place in range(at, len(ranked)) if place not in before]
     return [ranked[place] for place in (*range(at), *before, *after)]
