@@ -267,8 +267,9 @@ def has_symptom(case: Case, cpu: int | None, mask: Mask | None = None) -> bool:
 
 
 def hurts_others(case: Case, cpu: int | None, mask: Mask | None = None) -> bool:
-    """Whether other work is known to suffer from what happens on this core: its ksoftirqd or its threads waited, or a
-    critical log line points to it. A busy core is not enough, nor is a log line that is only a warning."""
+    """Whether other work is known to suffer from what happens on this core: its ksoftirqd stood still, its threads
+    waited, or a critical log line points to it. A busy core is not enough, nor is a log line that is only a warning,
+    nor a ksoftirqd that gets its turns."""
     return bool(_harm(case, cpu, mask))
 
 
@@ -280,7 +281,8 @@ def waits_in_turn(case: Case, cpu: int | None, mask: Mask | None = None) -> bool
 
 def _harm(case: Case, cpu: int | None, mask: Mask | None) -> list[Symptom]:
     near = _pointing_to(case, cpu, mask)
-    return [each for each in near if each.kind in _WAITS or (each.kind, each.severity) == ("log", Severity.CRITICAL)]
+    grave = {("log", Severity.CRITICAL), ("ksoftirqd", Severity.CRITICAL)}
+    return [each for each in near if each.kind == "waiting" or (each.kind, each.severity) in grave]
 
 
 def severity_of(case: Case, load: Load) -> Severity:
