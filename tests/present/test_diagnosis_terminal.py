@@ -23,7 +23,7 @@ from exhume.model.finding import (
     Verdict,
 )
 from exhume.present.diagnosis_view import Checkup, verdict_text
-from exhume.present.terminal.diagnosis import checkup_lines, diagnosis_lines, print_diagnosis
+from exhume.present.terminal.diagnosis import checkup_lines, diagnosis_lines, print_checkup, print_diagnosis
 
 REMEDIES = (
     Remedy("see", "read its log", Action.RUN, template="journalctl -n 9", read_only=True),
@@ -107,6 +107,18 @@ def test_a_check_never_breaks_its_line(width: int) -> None:
     assert first.endswith("look")
     assert limit.rsplit(maxsplit=1)[-1] in " ".join(shown)
     assert (limit in first) is (width == 120)
+
+
+@pytest.mark.parametrize(("height", "times"), [(8, 2), (60, 1)])
+def test_the_verdict_of_a_checkup_stays_on_the_screen(height: int, times: int) -> None:
+    checks = [Check(f"check-{i}", f"check {i}", Level.LOOK, "3 of 4", "under 2") for i in range(12)]
+    checkup = Checkup("node-7", 6.0, checks, Diagnosis("node-7", (0, 10), (0, 10), Verdict.HEALTHY, []))
+    output = io.StringIO()
+    terminal = Console(file=output, width=80, height=height, force_terminal=True, color_system=None, soft_wrap=True)
+    print_checkup(terminal, checkup, UTC)
+    shown = output.getvalue().splitlines()
+    assert sum(line.startswith(f" {checkup.level.upper()} ") for line in shown) == times
+    assert shown[-1].startswith(f" {checkup.level.upper()} ") is (times == 2)
 
 
 def test_a_pipe_gets_the_verdict_once() -> None:

@@ -79,7 +79,13 @@ def print_page(terminal: Console, page: str) -> None:
 
 
 def print_checkup(terminal: Console, checkup: Checkup, zone: tzinfo | None) -> None:
-    print_lines(terminal, checkup_lines(checkup, zone, width_of(terminal)))
+    """Print a checkup; like a diagnosis, a long one repeats its verdict at the end."""
+    width = width_of(terminal)
+    lines = list(checkup_lines(checkup, zone, width))
+    print_lines(terminal, lines)
+    if terminal.is_terminal and len(lines) > terminal.height - 3:
+        terminal.print()
+        print_lines(terminal, _level(checkup, width))
 
 
 def _verdict(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
@@ -132,9 +138,13 @@ def _times(accounting: Accounting, width: int) -> Iterator[Text]:
         yield line
 
 
+def _level(checkup: Checkup, width: int) -> Iterator[Text]:
+    yield from hung(badge(checkup.level, _MARKS[checkup.level][1]).append(" "), checkup.sentence, width, BOLD)
+
+
 def checkup_lines(checkup: Checkup, zone: tzinfo | None, width: int) -> Iterator[Text]:
     """The verdict, a line per check, then the findings from the samples."""
-    yield from hung(badge(checkup.level, _MARKS[checkup.level][1]).append(" "), checkup.sentence, width, BOLD)
+    yield from _level(checkup, width)
     yield Text()
     titles = max((len(check.title) for check in checkup.checks), default=0)
     for check in checkup.checks:
