@@ -32,7 +32,8 @@ def commands(parser, prefix=()):
         if subcommands(command):
             yield from commands(command, (*prefix, name))
         else:
-            actions = [action for action in command._actions if action.dest not in COMMON]
+            shown = [action for action in command._actions if action.help != argparse.SUPPRESS]
+            actions = [action for action in shown if action.dest not in COMMON]
             yield (*prefix, name), {flag: action for action in actions for flag in action.option_strings}
 
 

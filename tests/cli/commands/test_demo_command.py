@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
+
+from exhume.cli.commands.demo import add_options
 
 pytestmark = pytest.mark.slow
 
@@ -128,6 +131,16 @@ def test_ctrl_c_while_it_writes_leaves_nothing(tmp_path):
 
 def test_a_directory_that_holds_something_is_refused(exhume, tmp_path):
     (tmp_path / "mine").touch()
-    result = exhume("demo", "--no-browser", "--keep", str(tmp_path), check=False)
+    result = exhume("demo", "--no-open", "--keep", str(tmp_path), check=False)
     assert result.returncode == 2
     assert "is not empty" in result.stderr
+
+
+def test_the_first_name_of_no_open_works_and_is_not_offered():
+    parser = ArgumentParser()
+    add_options(parser)
+    assert parser.parse_args(["--no-browser"]).no_open
+    assert parser.parse_args(["--no-open"]).no_open
+    assert not parser.parse_args([]).no_open
+    assert "--no-open" in parser.format_help()
+    assert "--no-browser" not in parser.format_help()

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,8 +30,9 @@ ANY_PORT = "127.0.0.1:0"
 
 
 def add_options(parser: ArgumentParser) -> None:
-    # --no-browser is its first name, which keeps working.
-    option(parser, "--no-open --no-browser", "Don't open a browser; the address is printed in any case.")
+    option(parser, "--no-open", "Don't open a browser; the address is printed in any case.")
+    # Its first name, which keeps working.
+    parser.add_argument("--no-browser", dest="no_open", action="store_true", help=SUPPRESS)
     option(parser, "--keep DIR", "Keep the recording in this directory, which must be new or empty.", type=Path)
     add_setting(parser, LISTEN)
     add_setting(parser, UTC)
