@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { nodeState, ranked, recentSpan } from "../src/answer/node";
+import { nodeState, ranked, recentSpan, worstDiagnosis } from "../src/answer/node";
 import type { Diagnosis, Incident } from "../src/types";
 
 function incident(since: number, of: Partial<Incident>): Incident {
@@ -22,6 +22,7 @@ function incident(since: number, of: Partial<Incident>): Incident {
 }
 
 const HEALTHY = { verdict: "healthy" } as Diagnosis;
+const DEGRADED = { verdict: "degraded" } as Diagnosis;
 
 describe("the state of the node", () => {
   const critical = incident(1000, { severity: "critical" });
@@ -42,6 +43,21 @@ describe("the state of the node", () => {
   it("is that of the end of a recording without incidents", () => {
     expect(nodeState([], HEALTHY)).toBe("healthy");
     expect(nodeState([], null)).toBeNull();
+  });
+
+  it("is never better than what is diagnosed next to it", () => {
+    expect(nodeState([], DEGRADED)).toBe("degraded");
+    expect(nodeState([incident(5000, { severity: "info" })], DEGRADED)).toBe("degraded");
+    expect(nodeState([waiting], DEGRADED)).toBe("degraded");
+    expect(nodeState([critical], DEGRADED)).toBe("starved");
+  });
+
+  it("has the sentence of the worst diagnosis, of equals of the first", () => {
+    expect(worstDiagnosis(null, null)).toBeNull();
+    expect(worstDiagnosis(null, HEALTHY)).toBe(HEALTHY);
+    expect(worstDiagnosis(HEALTHY, DEGRADED)).toBe(DEGRADED);
+    expect(worstDiagnosis(DEGRADED, null)).toBe(DEGRADED);
+    expect(worstDiagnosis(HEALTHY, { ...HEALTHY })).toBe(HEALTHY);
   });
 
   it("has the worst incident first, of equals the newest", () => {

@@ -2,6 +2,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { api } from "../api";
+import { current } from "../diagnosis/current";
 import { formatCores } from "../cpulist";
 import { confidence, datedRange, duration, moment, percent, plural, range, stamp } from "../format";
 import { incidents, incidentsKnown } from "../live";
@@ -9,7 +10,7 @@ import { useResource } from "../resource";
 import { extent, recording, select, state, warm } from "../state";
 import { incidentLabel, openIncident } from "../timeline/navigation";
 import type { Diagnosis, Incident, RecordingInfo, Span } from "../types";
-import { nodeState, ranked, recentSpan, stateOfIncident } from "./node";
+import { nodeState, ranked, recentSpan, stateOfIncident, worstDiagnosis } from "./node";
 
 /** The panels go first. */
 const AFTER_THE_PANELS_MS = 300;
@@ -25,17 +26,19 @@ export function Landing(): JSX.Element | null {
   );
   if (!known) return null;
   const recent = read.value;
-  const verdict = incidentsKnown.value ? nodeState(marked, recent) : null;
+  // Next to the panels is the diagnosis of what is in view.
+  const worst = worstDiagnosis(recent, current.value?.read.value ?? null);
+  const verdict = incidentsKnown.value ? nodeState(marked, worst) : null;
   const busy = !incidentsKnown.value || read.loading;
   return (
     <section class="answer landing" aria-label="state of the node" data-testid="landing" aria-busy={busy}>
       <div class="answer-main" role="group" aria-label="what is known" tabIndex={0}>
         <p class="headline" data-testid="landing-headline">
           {verdict && <span class={`badge badge-${verdict}`}>{verdict}</span>}{" "}
-          <strong>{headline(marked, recent)}</strong>
+          <strong>{headline(marked, worst)}</strong>
         </p>
         {marked.length > 0 && <p class="clamped">{marked[0].summary ?? marked[0].text}</p>}
-        {marked.length === 0 && read.error === null && <Checked of={known} recent={recent} />}
+        {marked.length === 0 && read.error === null && <Checked of={known} diagnosed={worst} />}
         {read.error !== null && <p class="muted">The end of the recording could not be diagnosed: {read.error}</p>}
       </div>
       {(marked.length > 0 || known.live) && <IncidentList of={marked} now={known.live ? recent : null} />}
@@ -44,26 +47,27 @@ export function Landing(): JSX.Element | null {
   );
 }
 
-function headline(marked: Incident[], recent: Diagnosis | null): ComponentChildren {
+function headline(marked: Incident[], diagnosed: Diagnosis | null): ComponentChildren {
   const whole = extent.value;
   if (!whole) return "";
   const long = duration(whole.until - whole.since);
   if (!incidentsKnown.value) return `Reading the incidents of ${long} …`;
   if (marked.length > 0) return `${plural(marked.length, "incident")} in ${long}`;
-  if (recent === null) return `No incident in ${long}`;
-  return recent.verdict === "healthy" ? `No incident in ${long}` : recent.sentence;
+  // Only marks are known yet, and that none was set is no verdict.
+  if (diagnosed === null) return `No incident was marked in ${long}`;
+  return diagnosed.verdict === "healthy" ? `No incident in ${long}` : diagnosed.sentence;
 }
 
 /** Without incidents: what was looked at, and since when. */
-function Checked({ of, recent }: { of: RecordingInfo; recent: Diagnosis | null }): JSX.Element {
+function Checked({ of, diagnosed }: { of: RecordingInfo; diagnosed: Diagnosis | null }): JSX.Element {
   const { utc } = state.value;
-  const { since_ms, until_ms } = recent?.window ?? { since_ms: 0, until_ms: 0 };
+  const { since_ms, until_ms } = diagnosed?.window ?? { since_ms: 0, until_ms: 0 };
   return (
     <p class="clamped" data-testid="checked">
       Watched each second since {moment(of.since, utc)}: cores that the kernel holds, softirqs that wait, the kernel
       log, dying cgroups
       {of.gaps.length > 0 && `, with ${plural(of.gaps.length, "gap")}`}
-      {recent && `; ${plural(recent.ruled_out.length, "cause")} ruled out in ${range(since_ms, until_ms, utc)}`}.
+      {diagnosed && `; ${plural(diagnosed.ruled_out.length, "cause")} ruled out in ${range(since_ms, until_ms, utc)}`}.
     </p>
   );
 }

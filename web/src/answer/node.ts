@@ -15,10 +15,20 @@ export function stateOfIncident(incident: Incident): NodeState {
   return incident.state === "waiting" ? "diagnosing" : "unknown";
 }
 
-/** The worst state of any incident; of a node without one, that of its end. Null while that is not known. */
-export function nodeState(incidents: Incident[], recent: Diagnosis | null): NodeState | null {
-  if (incidents.length === 0) return recent?.verdict ?? null;
-  return incidents.map(stateOfIncident).reduce((worst, each) => (rank(each) > rank(worst) ? each : worst));
+/**
+ * The worst state of any incident and of what is diagnosed on the same screen: two parts of it never contradict each
+ * other. Null while nothing is known.
+ */
+export function nodeState(incidents: Incident[], diagnosed: Diagnosis | null): NodeState | null {
+  const states = [...incidents.map(stateOfIncident), ...(diagnosed ? [diagnosed.verdict] : [])];
+  return states.length === 0 ? null : states.reduce((worst, each) => (rank(each) > rank(worst) ? each : worst));
+}
+
+/** The worst of some diagnoses, of equals the first; null without any. */
+export function worstDiagnosis(...of: (Diagnosis | null)[]): Diagnosis | null {
+  const known = of.filter((each) => each !== null);
+  if (known.length === 0) return null;
+  return known.reduce((worst, each) => (rank(each.verdict) > rank(worst.verdict) ? each : worst));
 }
 
 /** The worst first, of equals the newest. */

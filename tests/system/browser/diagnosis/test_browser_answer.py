@@ -69,6 +69,32 @@ def test_a_healthy_recording_says_what_was_checked_and_since_when(new_page, serv
     assert not (broken := violations(page)), "\n".join(broken)
 
 
+def test_the_state_of_the_node_is_never_better_than_the_diagnosis_of_the_view(new_page, served, tmp_path):
+    Scene(cores=2, seconds=90).write(tmp_path / "r")
+    address = served(tmp_path / "r")
+    page: Page = new_page(f"{address}api/recording")
+    recorded = page.evaluate("fetch('./recording').then(answer => answer.json())")
+    since, until = recorded["since"] + 20_000, recorded["since"] + 50_000
+
+    def degraded(route: Route) -> None:
+        answer = route.fetch().json()
+        if answer["window"]["until_ms"] <= until:
+            answer.update(verdict="degraded", sentence="The disk was slow.")
+        route.fulfill(json=answer)
+
+    page.route("**/api/diagnosis?*", degraded)
+    page.goto(f"{address}#since={since}&until={until}")
+    drawn(page)
+    expect(page.get_by_test_id("verdict").locator(".badge")).to_have_text("degraded")
+    expect(page.get_by_test_id("landing").locator(".badge")).to_have_text("degraded")
+    expect(page.get_by_test_id("landing-headline")).to_contain_text("The disk was slow.")
+    expect(page.get_by_test_id("landing-headline")).not_to_contain_text("No incident")
+    # Another view, whose diagnosis is that of the whole recording.
+    page.keyboard.press("0")
+    expect(page.get_by_test_id("landing").locator(".badge")).to_have_text("healthy")
+    expect(page.get_by_test_id("landing-headline")).to_contain_text("No incident in 1 m 30 s")
+
+
 def test_an_incident_that_waits_for_its_diagnosis_is_not_called_healthy(new_page, address):
     page = new_page(address)
 
