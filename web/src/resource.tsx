@@ -1,5 +1,5 @@
 /** A value read from the server, with its loading state and error message. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { JSX } from "preact";
 import { ServerError } from "./http";
 import { LoadingIndicator } from "./progress";
@@ -38,7 +38,8 @@ export function useResource<Value>(
   const stop = useRef(nothing);
   const reader = useRef(read);
   reader.current = read;
-  useEffect(() => {
+  // Not useEffect, which would send the request a frame later.
+  useLayoutEffect(() => {
     if (key === null) {
       setShown(IDLE);
       return undefined;
@@ -49,7 +50,7 @@ export function useResource<Value>(
     const { signal } = abort;
     setShown((old) => ({ ...(keep ? old : IDLE), loading: true, slow: false, stopped: false, signal }));
     const slow = window.setTimeout(() => setShown((old) => ({ ...old, slow: old.loading })), SLOW_MS);
-    const begin = window.setTimeout(() => {
+    const begin = (): void => {
       reader.current(signal).then(
         (value) => {
           if (!signal.aborted) setShown({ ...IDLE, value, key });
@@ -63,11 +64,13 @@ export function useResource<Value>(
           }
         },
       );
-    }, options.delayMs ?? 0);
+    };
+    const delayed = options.delayMs ? window.setTimeout(begin, options.delayMs) : 0;
+    if (!delayed) begin();
     const end = (): void => {
       abort.abort();
       window.clearTimeout(slow);
-      window.clearTimeout(begin);
+      window.clearTimeout(delayed);
       window.clearTimeout(later);
     };
     stop.current = () => {
