@@ -13,6 +13,11 @@ export function revealTimeline(): void {
   if (heat && !isSeen(heat)) heat.scrollIntoView({ block: "center" });
 }
 
+/** Likewise a track that was added: below the cores, which may be higher than the window. */
+export function revealTrack(): void {
+  [...document.querySelectorAll("[data-testid=track-head]")].at(-1)?.scrollIntoView({ block: "nearest" });
+}
+
 /** Likewise the answer, above the timeline. */
 export function revealAnswer(): void {
   const answer = document.querySelector<HTMLElement>(".answer");

@@ -52,6 +52,29 @@ def test_a_short_view_shows_who_ran_and_a_long_one_the_measure(near: Page, incid
     slices_drawn(near)
 
 
+def test_what_another_view_needs_is_requested_with_the_next_task(near: Page, short):
+    # Not a frame later, which would be most of a tenth of what a person waits for.
+    elsewhere = f"#since={short[0] - 60_000}&until={short[1] - 60_000}"
+    sent = near.evaluate(
+        """hash => new Promise(done => {
+            const [sent, original] = [[], window.fetch];
+            window.fetch = (...args) => {
+                sent.push(String(args[0]));
+                return original(...args);
+            };
+            // Registered last: it is called when the page knows the address.
+            window.addEventListener('popstate', () => setTimeout(() => {
+                window.fetch = original;
+                done(sent);
+            }), {once: true});
+            location.hash = hash;
+        })""",
+        elsewhere,
+    )
+    assert any("api/slices?" in each for each in sent), sent
+    slices_drawn(near)
+
+
 def test_the_rows_can_show_the_measure_instead(near: Page):
     near.keyboard.press("w")
     wait_for_state(near, "slices=0")
@@ -153,6 +176,24 @@ def test_a_process_has_a_track_of_its_threads(near: Page, short, incident):
     near.get_by_role("button", name=f"remove the track of process {pid}").click()
     wait_for_state(near, "!tracks=")
     expect(near.get_by_test_id("track-head")).to_have_count(0)
+
+
+def test_a_track_that_is_added_is_in_sight(new_page, address, short):
+    page: Page = new_page(
+        f"{address}#since={short[0]}&until={short[1]}&tall=1", viewport={"width": 1440, "height": 700}
+    )
+    drawn(page)
+    slices_drawn(page)
+    page.get_by_test_id("heatmap").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    wait_for_state(page, "marked=")
+    page.keyboard.press("a")
+    # Its edge may be on a part of a pixel.
+    expect(page.get_by_test_id("track-head")).to_be_in_viewport(ratio=0.9)
+    head, pane = page.get_by_test_id("track-head").bounding_box(), box(page, "pane-content")
+    assert head["y"] >= pane["y"] - 1
+    assert head["y"] + head["height"] <= pane["y"] + pane["height"] + 1
 
 
 def test_a_filter_becomes_a_track(near: Page, incident):

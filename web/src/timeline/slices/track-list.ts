@@ -1,5 +1,6 @@
 /** The tracks of the page: what has one, and how they are added and removed. */
 import { announce } from "../../a11y";
+import { revealTrack } from "../../reveal";
 import { change, filters, state } from "../../state";
 import { parseTrack, trackOf } from "./track-key";
 
@@ -12,6 +13,7 @@ export function addTrack(key: string): void {
   else if (tracks.length >= MOST_TRACKS) announce(`remove a track first: there are ${MOST_TRACKS}`);
   else {
     change({ tracks: [...tracks, key] });
+    window.requestAnimationFrame(revealTrack);
     announce(`added a track of ${title}`);
   }
 }
