@@ -16,7 +16,9 @@ export function cellText(cell: Cell, filtered: boolean): string {
 /** Why the heatmap and its table are empty: they have what is measured, not everything that ran. */
 export function nothingText(measure: string, filtered: boolean): string {
   if (filtered) return "Nothing in view matches the filter.";
-  if (measure === "unusual" || measure === "deviation") return "Every core in view is as it normally is.";
+  // Of its first minutes a recording has no normal: that all is as normally would be claimed of nothing.
+  if (measure === "unusual") return "No core in view was held, or far above its normal.";
+  if (measure === "deviation") return "No core in view was far above its normal.";
   if (measure === "stall") return "No core was held for a second in view.";
   if (measure === "busy") return "Nothing ran in view.";
   return measure === "wait" ? "No task waited for a core in view." : `No ${measure} time in view.`;
