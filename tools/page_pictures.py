@@ -203,7 +203,8 @@ def main() -> None:
     directory = sys.argv[-1]
     server = nullcontext(directory) if what == "--terminal" else serving(*source, directory)
     with server as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        program = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         kinds.get(what, take)(browser, address)
         browser.close()
 
