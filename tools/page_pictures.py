@@ -103,6 +103,9 @@ def take_part(browser: Browser, link: str, name: str, most: int, *, panel: bool 
     """The panel behind a link, or the timeline above it, at most so high."""
     # Tall enough that nothing has to be scrolled.
     page = shown(browser, link, "light", 3 * HEIGHT)
+    # The headless shell keeps parts of an earlier layout on the screen, unless the page has a surface of its own.
+    page.evaluate("() => { document.body.style.opacity = '0.99' }")
+    page.wait_for_timeout(300)
     box = page.locator("section.panels").bounding_box()
     assert box is not None
     top, height = (box["y"], min(box["height"], most)) if panel else (0.0, min(box["y"], most))
