@@ -23,6 +23,7 @@ HOUR_US = 60 * MINUTE_US
 FIRST = datetime(2026, 3, 1, 23, 50, tzinfo=UTC)
 FIRST_US = int(FIRST.timestamp()) * 1_000_000
 LATER = FIRST + timedelta(days=2)
+READABLE = {"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY", "DELTA_BINARY_PACKED"}
 
 
 def minutes(node: str, count: int, first: int = FIRST_US, **columns) -> pa.Table:
@@ -60,6 +61,31 @@ def test_every_reader_gets_the_types_of_the_table(lake):
     assert rows[0][1] == FIRST_US
     assert str(rows[0][2]) == "2026-03-01"
     assert int(rows[0][3]) == 23
+
+
+def test_files_have_only_what_the_readers_of_clusters_know(lake):
+    """Spark 4.0 refuses other encodings; Athena's table of compressions has zstd; neither knows 64-bit counts without a
+    sign."""
+    for table in TABLES.values():
+        columns = {
+            each.name: pa.array([FIRST_US] * 3 if pa.types.is_timestamp(each.type) else [None] * 3, each.type)
+            for each in table.schema
+        }
+        columns |= {name: pa.array(["a", "b", "c"]) for name in table.required if name != table.time}
+        if table is SUMMARIES:
+            columns["uptime_s"] = pa.array([60.0, 120.0, 180.5], pa.float32())
+        lake.write(table, pa.table(columns), "a")
+        lake.write(table, pa.table(columns), "b")
+    written = [pq.read_metadata(path) for path in lake.directory.rglob("*.parquet")]
+    lake.compact(LATER)
+    compacted = [pq.read_metadata(path) for path in lake.directory.rglob("*.parquet")]
+    assert (len(written), len(compacted)) == (2 * len(TABLES), len(TABLES))
+    for known in (*written, *compacted):
+        chunks = [known.row_group(0).column(number) for number in range(known.num_columns)]
+        assert {each for chunk in chunks for each in chunk.encodings} <= READABLE
+        assert {chunk.compression for chunk in chunks} == {"ZSTD"}
+        types = {str(known.schema.column(number).logical_type) for number in range(known.num_columns)}
+        assert not {each for each in types if "bitWidth=64" in each}
 
 
 def test_compaction_makes_one_sorted_file_a_partition_and_drops_repeats(lake):

@@ -478,23 +478,28 @@ def _end_of(match: "re.Match[str]") -> datetime:
     return date + (timedelta(days=1) if match[2] is None else timedelta(hours=int(match[2]) + 1))
 
 
-def _write_parquet(target: "Path | pa.BufferOutputStream", table: LakeTable, rows: pa.Table, level: int) -> int:
-    """Write a Parquet file; returns its size if known. Columns with repeated values are dictionary-encoded, times are
-    delta-encoded."""
-    changing = [name for name in table.changing if name in rows.schema.names]
-    encodings = {
-        name: "DELTA_BINARY_PACKED" if not pa.types.is_floating(rows.schema.field(name).type) else "BYTE_STREAM_SPLIT"
-        for name in changing
+def encodings(table: LakeTable, schema: pa.Schema) -> dict[str, Any]:
+    """How the columns of a file are encoded, as options of a Parquet writer: columns with repeated values by
+    dictionaries, times by their differences. Only what common readers know: Spark 4.0 refuses
+    BYTE_STREAM_SPLIT (VectorizedColumnReader, getValuesReader; SPARK-56894 adds it)."""
+    changing = [name for name in table.changing if name in schema.names]
+    times = [name for name in changing if pa.types.is_timestamp(schema.field(name).type)]
+    return {
+        "use_dictionary": [name for name in schema.names if name not in changing],
+        "column_encoding": dict.fromkeys(times, "DELTA_BINARY_PACKED") or None,
     }
+
+
+def _write_parquet(target: "Path | pa.BufferOutputStream", table: LakeTable, rows: pa.Table, level: int) -> int:
+    """Write a Parquet file; returns its size if known."""
     writer = pq.ParquetWriter(
         target,
         rows.schema,
         compression="zstd",
         compression_level=level,
-        use_dictionary=[name for name in rows.schema.names if name not in changing],
-        column_encoding=encodings or None,
         write_statistics=["node", table.time],
         store_schema=False,
+        **encodings(table, rows.schema),
     )
     with writer:
         if rows.schema.metadata:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from exhume.fleet.lake import encodings
 from exhume.fleet.schema import ATTRIBUTES, INCIDENTS, JOBS, SUMMARIES, LakeTable
 from exhume.model.clock import NANOS
 from exhume.model.errors import LabError, UsageError
@@ -491,19 +492,15 @@ def _write_file(folder: Path, table: LakeTable, columns: dict[str, Any], number:
             fields.append(pa.field(field.name, values.type, field.nullable))
     made = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
     path = folder / f"compact-{number:016x}.parquet"
-    changing = [name for name in table.changing if name in columns]
-    floats = {name for name in changing if pa.types.is_floating(made.schema.field(name).type)}
     pq.write_table(
         made,
         path,
         compression="zstd",
         compression_level=1,
-        use_dictionary=[name for name in made.schema.names if name not in changing],
-        column_encoding={name: "BYTE_STREAM_SPLIT" if name in floats else "DELTA_BINARY_PACKED" for name in changing}
-        or None,
         store_schema=False,
         row_group_size=1 << 20,
         write_statistics=["node", table.time],
+        **encodings(table, made.schema),
     )
 
 
