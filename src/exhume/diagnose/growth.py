@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import hypot, sqrt
-from statistics import fmean, pvariance
+from statistics import fmean
 
 from exhume.diagnose import messages
 from exhume.model.clock import NANOS, Wall
@@ -128,6 +128,13 @@ def _course(points: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], tuple[i
 _LEAST_COUNTS, _ERRORS = 4, 2.0
 
 
+def _variance(values: Sequence[float]) -> float:
+    """The variance in floating point: `statistics.pvariance` computes it in fractions, which takes a report over
+    10,000 nodes an eighth of its time after the queries."""
+    mean = fmean(values)
+    return fmean([(each - mean) ** 2 for each in values])
+
+
 def pace_of(points: Sequence[tuple[int, int]]) -> Estimate | None:
     """The increase per hour over counts at wall times. Steps between counts are treated as independent, or as a
     Poisson process if they look steadier than one; for a growth that accelerates or slows down, the range includes
@@ -137,7 +144,7 @@ def pace_of(points: Sequence[tuple[int, int]]) -> Estimate | None:
     hours = (points[-1][0] - points[0][0]) / HOUR_NS
     gained = points[-1][1] - points[0][1]
     steps = [after[1] - before[1] for before, after in pairwise(points)]
-    error = max(sqrt(gained), sqrt(len(steps) * pvariance(steps))) / hours
+    error = max(sqrt(gained), sqrt(len(steps) * _variance(steps))) / hours
     parts = pairwise((points[0], points[len(points) // 2], points[-1]))
     halves = [(end[1] - begin[1]) * HOUR_NS / (end[0] - begin[0]) for begin, end in parts]
     pace = gained / hours
@@ -147,7 +154,7 @@ def pace_of(points: Sequence[tuple[int, int]]) -> Estimate | None:
 def mean_of(values: Sequence[float], resolution: float) -> Estimate:
     """The mean of measured values, each with a known resolution."""
     mean = fmean(values)
-    error = hypot(sqrt(pvariance(values)), resolution) / sqrt(len(values))
+    error = hypot(sqrt(_variance(values)), resolution) / sqrt(len(values))
     return Estimate(mean, max(0.0, mean - _ERRORS * error), mean + _ERRORS * error)
 
 
