@@ -88,6 +88,31 @@ def test_files_have_only_what_the_readers_of_clusters_know(lake):
         assert not {each for each in types if "bitWidth=64" in each}
 
 
+def test_a_compaction_holds_few_files_at_once(lake, monkeypatch):
+    held, united = [], lake_module._united
+
+    def counted(table, parts):
+        held.append(len(parts))
+        return united(table, parts)
+
+    monkeypatch.setattr(lake_module, "_united", counted)
+    monkeypatch.setattr(lake_module, "_FILES_AT_ONCE", 3)
+    # An older and a newer version next to each other, and files of the hub in each part.
+    for number in range(7):
+        rows = minutes("node-1", 1, FIRST_US + number * MINUTE_US)
+        if number == 1:
+            rows = rows.drop_columns(["pressure_io"])
+        if number == 5:
+            rows = rows.append_column("warp_factor", pa.array([9.5], pa.float64()))
+        lake.write(SUMMARIES, rows, f"hub-{number}")
+    done = lake.compact(LATER)
+    assert (done.files, done.rows) == (7, 7)
+    assert max(held) == 3
+    assert [row["warp_factor"] for row in rows_in(lake)] == [None] * 5 + [9.5, None]
+    [path] = lake.directory.rglob("*.parquet")
+    assert pq.read_metadata(path).metadata[MERGED_KEY].count(b"hub-") == 7
+
+
 def test_compaction_makes_one_sorted_file_a_partition_and_drops_repeats(lake):
     for number in range(6):
         lake.write(SUMMARIES, minutes("node-2", 2, FIRST_US + number * MINUTE_US), f"two-{number}")

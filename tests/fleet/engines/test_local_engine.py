@@ -224,3 +224,23 @@ def test_files_that_do_not_fit_together_are_read_one_by_one_and_none_is_damaged(
         most = 0
         with pytest.raises(OutOfMemory):
             engine.run([(made, files)])
+
+
+@pytest.mark.parametrize("name", sampled(QUERIES))
+def test_a_statement_reads_a_bounded_number_of_files(lake: Lake, monkeypatch: pytest.MonkeyPatch, name: str):
+    query, values = QUERIES[name]
+    made, files = query.within(window(20), **values), list_files(lake, query.table, window(20))
+    read, sizes = local._select, list[int]()
+
+    def counted(connection: object, query: Query, files: LakeFiles) -> pa.Table:
+        sizes.append(len(files))
+        return read(connection, query, files)
+
+    monkeypatch.setattr(local, "_select", counted)
+    with closing(LocalEngine(1)) as engine:
+        whole = engine.run([(made, files)])
+        assert sizes == [len(files)]
+        sizes.clear()
+        monkeypatch.setattr(local, "MOST_FILES", max(1, len(files) // 2))
+        assert engine.run([(made, files)]) == whole
+    assert max(sizes) <= max(1, len(files) // 2) and sum(sizes) == len(files)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Rows beyond this are spilled to the system's temporary directory; DuckDB's default is the current one.
 MEMORY = "2GB"
+# Files that one statement reads. DuckDB holds the footers of all of them (union_by_name), outside of MEMORY.
+MOST_FILES = 4096
 _MISSING = "the report needs DuckDB: pip install 'exhume[fleet]'"
 # Maximum length of a reason: damaged footers and pages, missing files, values of the wrong type, oversized pages.
 _REASON = 160
@@ -89,20 +91,22 @@ def select(
 
     if not len(files):
         return [], ()
-    try:
-        return [_select(connection, query, files)], ()
-    except OutOfMemory:
-        # Half of the files may fit.
-        if len(files) == 1:
-            raise
-    except (duckdb.Error, pa.ArrowException, OSError, ValueError) as error:
-        files.lake.check()
-        if len(files) == 1:
-            reason = " ".join(str(error).split())[:_REASON]
-            return [], ((files.paths[0], reason),)
-    middle = len(files) // 2
-    halves = [select(connection, query, each) for each in (files.part(0, middle), files.part(middle, len(files)))]
-    return [part for parts, _ in halves for part in parts], tuple(each for _, unread in halves for each in unread)
+    size = MOST_FILES
+    if len(files) <= MOST_FILES:
+        try:
+            return [_select(connection, query, files)], ()
+        except OutOfMemory:
+            # Half of the files may fit.
+            if len(files) == 1:
+                raise
+        except (duckdb.Error, pa.ArrowException, OSError, ValueError) as error:
+            files.lake.check()
+            if len(files) == 1:
+                reason = " ".join(str(error).split())[:_REASON]
+                return [], ((files.paths[0], reason),)
+        size = (len(files) + 1) // 2
+    several = [select(connection, query, files.part(begin, begin + size)) for begin in range(0, len(files), size)]
+    return [part for parts, _ in several for part in parts], tuple(each for _, unread in several for each in unread)
 
 
 def _select(connection: "DuckDBPyConnection", query: Query, files: LakeFiles) -> pa.Table:
