@@ -98,14 +98,19 @@ ROUNDS_PER_SOCKET = 16
 
 def send_packets(seconds: str, namespace: str, first: str, *numbers: str) -> None:
     """Sends small UDP packets in a network namespace. The numbers are: addresses (from the first on), ports per
-    address, packets per burst, and microseconds between two bursts."""
+    address, packets per burst, and microseconds from one burst to the next (0: without a pause).
+
+    A call that sends may also handle the packet, with all that it leads to (kernel/softirq.c, __local_bh_enable_ip: the
+    softirqs that it raised run at its end). A burst that took longer than its interval is followed by the next at once.
+    """
     enter(namespace)
-    addresses, ports, burst, pause_us = map(int, numbers)
+    addresses, ports, burst, interval_us = map(int, numbers)
     start = int.from_bytes(socket.inet_aton(first), "big")
     hosts = [socket.inet_ntoa((start + number).to_bytes(4, "big")) for number in range(addresses)]
     targets = [(host, FIRST_PORT + port) for host in hosts for port in range(ports)]
     bursts = [targets[begin : begin + burst] for begin in range(0, len(targets), burst)]
-    until, payload = time.monotonic() + float(seconds), b"x" * 32
+    due = time.monotonic()
+    until, payload = due + float(seconds), b"x" * 32
     while time.monotonic() < until:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             for each in bursts * ROUNDS_PER_SOCKET:
@@ -113,10 +118,12 @@ def send_packets(seconds: str, namespace: str, first: str, *numbers: str) -> Non
                     # If a packet can't be sent (a full queue, a rule against it), continue with the next.
                     with contextlib.suppress(OSError):
                         sender.sendto(payload, socket.MSG_DONTWAIT, target)
-                if pause_us:
-                    time.sleep(pause_us / 1e6)
-                if time.monotonic() >= until:
+                now = time.monotonic()
+                if now >= until:
                     return
+                due = max(due + interval_us / 1e6, now)
+                if due > now:
+                    time.sleep(due - now)
 
 
 def rewrite_rules(seconds: str, namespace: str, path: str, pause: str, command: str) -> None:

@@ -111,7 +111,7 @@ def softirq_storm(stage: Stage) -> None:
         one.receive_on("left", core)
         other.receive_on("right", core)
         core = stage.rng.choice(elsewhere)
-    # 32 packets per half millisecond are four million hops per second: more than a core can handle.
+    # 32 packets every half millisecond are four million hops per second: more than a core can handle.
     stage.run("network.send_packets", one.path, LOST, 1, 64, 32, 500, core=core)
 
 
@@ -152,7 +152,7 @@ def conntrack_pressure(stage: Stage) -> None:
 
 def list_all(stage: Stage, namespace: Namespace) -> None:
     namespace.run(restore_command(), input=FILTER)
-    args = (FILLING_S, namespace.path, "127.8.0.1", 8, 2000, 500, 2000)
+    args = (FILLING_S, namespace.path, "127.8.0.1", 8, 2000, 500, 3500)
     stage.start("network.send_packets", *args, name=f"{stage.name}{PEER}")
     stage.run("network.read_in_namespace", namespace.path, TABLE, core=stage.core)
 
