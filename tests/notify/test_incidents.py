@@ -8,7 +8,9 @@ import pytest
 from tests.notify.conftest import WALL, finding, incident_rows, tick_at
 from tests.synthetic import synthetic_recording
 
+from exhume.diagnose.symptoms import Symptom
 from exhume.model.clock import NANOS
+from exhume.model.finding import Severity
 from exhume.notify.incidents import ChildDiagnosis, Notifier, marks_of
 from exhume.notify.limits import DiagnosisPace
 from exhume.notify.report import UNEXPLAINED, Mark
@@ -113,6 +115,29 @@ def test_what_nothing_explains_is_looked_at_twice_and_reported(notifier, eventua
     observe(each, 5, "core")
     eventually("a report", lambda: sink.got)
     assert (sink.got[0].cause, len(looks)) == (UNEXPLAINED, 2)
+
+
+@pytest.mark.parametrize(
+    ("triggers", "symptoms", "looks"),
+    [
+        (["nic-reset"], [], 1),
+        (["nic-reset", "soft-lockup"], ["log", "log"], 1),
+        (["nic-reset"], ["log", "waiting"], 2),
+        (["nic-reset", "core"], ["log"], 2),
+        (["dying-cgroups"], [], 2),
+    ],
+)
+def test_a_logged_line_waits_for_more_rows_only_next_to_a_symptom(notifier, eventually, triggers, symptoms, looks):
+    codes = [{"code": symptom_of(kind).link.code} for kind in symptoms]
+    diagnosis, calls, sink = {"verdict": "starved", "findings": [], "symptoms": codes}, [], Recorded()
+    each = notifier(sink, diagnose=lambda mark, _: calls.append(mark) or (diagnosis, ""))
+    observe(each, 5, *triggers)
+    eventually("a report", lambda: sink.got)
+    assert (sink.got[0].cause, len(calls)) == (UNEXPLAINED, looks)
+
+
+def symptom_of(kind):
+    return Symptom(kind, Severity.CRITICAL, WALL, "")
 
 
 def test_a_failed_diagnosis_is_reported_as_such(notifier, eventually, caplog):

@@ -17,7 +17,7 @@ from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.diagnose.evidence.samples import Names
 from exhume.diagnose.facts.core_hogs import core_waits, find_core_hogs, softirq_waits, waits_of_cores
 from exhume.model.clock import MILLIS, NANOS, Window
-from exhume.model.finding import Evidence, Link, Role, Severity
+from exhume.model.finding import SYMPTOM_CODE, Evidence, Link, Role, Severity
 from exhume.model.tables import INCIDENT, KERNEL_STATES, is_held
 
 _ORDER = ("log", "hot-core", "ksoftirqd", "steal", "waiting")
@@ -41,7 +41,7 @@ class Symptom:
 
     @property
     def link(self) -> Link:
-        return Link(Role.SYMPTOM, self.at, self.text, self.evidence, f"symptom.{self.kind}")
+        return Link(Role.SYMPTOM, self.at, self.text, self.evidence, f"{SYMPTOM_CODE}{self.kind}")
 
 
 def _limit(name: str) -> float:
@@ -51,7 +51,7 @@ def _limit(name: str) -> float:
 def _symptom(  # noqa: PLR0917
     kind: str, severity: Severity, at: int, span: Window, quotes: Iterable[Evidence], cpu: int | None, **values: object
 ) -> Symptom:
-    text = messages.render(f"symptom.{kind}", {"cpu": cpu, **values})
+    text = messages.render(f"{SYMPTOM_CODE}{kind}", {"cpu": cpu, **values})
     return Symptom(kind, severity, at, text, tuple(quotes), cpu, (span.since, span.until))
 
 

@@ -10,6 +10,9 @@ from enum import StrEnum
 from exhume.model.clock import Wall
 
 DIAGNOSIS_VERSION = 1
+# Codes of symptoms: this, and the kind of the symptom. One that is only a line in the kernel log has the last.
+SYMPTOM_CODE = "symptom."
+LOGGED_SYMPTOM = f"{SYMPTOM_CODE}log"
 
 
 class Severity(StrEnum):

@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 
 # An incident is judged once the rows after its mark have arrived: a driver's log lines, and the core's next seconds.
 SETTLE_S = 2.0
-# An unexplained incident is diagnosed a second time, unless the node is so busy that the first diagnosis took long: it
-# has then already covered more seconds, and the report is due.
+# An incident that the next seconds may explain is diagnosed a second time, unless the node is so busy that the first
+# diagnosis took long: it has then already covered more seconds, and the report is due.
 SECOND_LOOK_S = 4.0
 SLOW_DIAGNOSIS_S = 2.0
 MAX_MARKS = 64
@@ -140,7 +140,7 @@ class Notifier:
         began = time.monotonic()
         report = self._judged(marks)
         quick = time.monotonic() - began < SLOW_DIAGNOSIS_S
-        if not report.findings and quick and not self._stop.wait(self._second_look_s):
+        if not report.is_final and quick and not self._stop.wait(self._second_look_s):
             report = self._judged(marks)
         if self._stop.is_set() and not report.diagnosis:
             return

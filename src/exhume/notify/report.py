@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any, Protocol
 
-from exhume.model.finding import Severity, Verdict
+from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
+from exhume.model.finding import LOGGED_SYMPTOM, Severity, Verdict
 from exhume.model.times import format_moment
 
 REPORT_VERSION = 1
@@ -57,6 +58,16 @@ class Report:
     def cause(self) -> str:
         findings = self.findings
         return str(findings[0]["cause"]) if findings else UNEXPLAINED
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the rows of the next seconds can't explain it: a finding already does, or the kernel logged what was
+        over by then (its watchdogs report the past), and no row around the line shows a symptom."""
+        if self.findings:
+            return True
+        if not self.diagnosis or any(mark.trigger not in STARVATION_KINDS for mark in self.marks):
+            return False
+        return all(each["code"] == LOGGED_SYMPTOM for each in self.diagnosis["symptoms"])
 
     @property
     def severity(self) -> str:
