@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.collect.sources.test_kmsg_signatures import LINES as KERNEL_LINES
+from tests.go_programs import compiled
 
+from exhume.collect.sources.kmsg_signatures import STARVATION_KINDS
 from exhume.kubernetes.conditions import LEAK_CAUSES, QUIET, ConditionType
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,17 +47,17 @@ def test_the_kernel_monitor_is_generated_from_the_signatures():
     assert npd_rules.TARGET.read_text() == npd_rules.rendered(), "run tools/npd_rules.py"
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("ena 0000:00:05.0 eth0: Device reset completed successfully, Driver info: x", "NicReset"),
-        ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [kubelet:1234]", "SoftLockup"),
-        ("NETDEV WATCHDOG: eth0 (ena): transmit queue 3 timed out 5040 ms", "NicWatchdog"),
-        ("INFO: task kworker/u8:3:77 blocked for more than 120 seconds.", "HungTask"),
-        ("rcu: INFO: rcu_sched self-detected stall on CPU", "RcuStall"),
-        ("usb 1-1: new high-speed USB device number 2 using xhci_hcd", None),
-    ],
+LINES = (
+    ("ena 0000:00:05.0 eth0: Device reset completed successfully, Driver info: x", "NicReset"),
+    ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [kubelet:1234]", "SoftLockup"),
+    ("NETDEV WATCHDOG: eth0 (ena): transmit queue 3 timed out 5040 ms", "NicWatchdog"),
+    ("INFO: task kworker/u8:3:77 blocked for more than 120 seconds.", "HungTask"),
+    ("rcu: INFO: rcu_sched self-detected stall on CPU", "RcuStall"),
+    ("usb 1-1: new high-speed USB device number 2 using xhci_hcd", None),
 )
+
+
+@pytest.mark.parametrize(("line", "reason"), LINES)
 def test_rules_match_to_the_end_of_a_line(line, reason):
     rules = loaded("exhume-kernel-monitor.json")["rules"]
     assert all(set(rule) == {"type", "reason", "pattern"} and rule["type"] == "temporary" for rule in rules)
@@ -68,6 +71,24 @@ def test_rules_have_no_syntax_that_go_lacks():
     patterns = [rule["pattern"] for rule in loaded("exhume-kernel-monitor.json")["rules"]]
     assert len(patterns) > 20
     assert not [pattern for pattern in patterns if lacking.search(pattern)]
+
+
+@pytest.mark.slow
+def test_go_compiles_the_rules_and_matches_the_same_lines():
+    """Of all lines that the recorder recognises, those about starvation, and by the rules that Python finds."""
+    patterns = [rule["pattern"] for rule in loaded("exhume-kernel-monitor.json")["rules"]]
+    starving = [line for line, kind, _ in KERNEL_LINES if kind in STARVATION_KINDS]
+    lines = [*starving, *(line for line, _, _ in KERNEL_LINES if line not in starving)]
+    found = subprocess.run(
+        [compiled(Path(__file__).with_name("match_rules.go"))],
+        input=json.dumps({"patterns": patterns, "lines": lines}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = [[n for n, each in enumerate(patterns) if re.search(each + r"\Z", line)] for line in lines]
+    assert json.loads(found.stdout) == expected
+    assert all(expected[: len(starving)]) and not any(expected[len(starving) :])
 
 
 HEALTHY = {"recording": True, "problems": []}

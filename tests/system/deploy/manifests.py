@@ -1,17 +1,12 @@
 """The objects of deploy/kubernetes and of the Helm chart, as a cluster would get them."""
 
-import atexit
-import functools
 import json
-import os
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.parts import missing
+from tests.go_programs import compiled
 
 ROOT = Path(__file__).resolve().parents[3]
 KUSTOMIZE, CHART = ROOT / "deploy/kubernetes", ROOT / "deploy/helm/exhume"
@@ -71,29 +66,12 @@ def _merge(into: Object, patch: Object) -> None:
             into[key] = value
 
 
-@functools.cache
-def renderer() -> str:
-    """The program that renders the chart, compiled once."""
-    found = sorted(Path("/usr/lib").glob("go-1.*/bin/go"))
-    if not found:
-        missing("Go, whose templates Helm uses (tools/system-packages test)")
-    folder = tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, folder)
-    program = f"{folder}/render_chart"
-    subprocess.run(
-        [found[0], "build", "-o", program, Path(__file__).with_name("render_chart.go")],
-        env={**os.environ, "GOCACHE": f"{folder}/cache", "GO111MODULE": "off", "CGO_ENABLED": "0"},
-        check=True,
-    )
-    return program
-
-
 def rendered(namespace: str = "exhume", **values: Any) -> list[Object]:
     """The objects of the chart with these values over its own."""
     known = {**yaml.safe_load((CHART / "values.yaml").read_text()), **values}
     files = sorted(map(str, (CHART / "templates").iterdir()))
     done = subprocess.run(
-        [renderer(), *files],
+        [compiled(Path(__file__).with_name("render_chart.go")), *files],
         input=json.dumps({"Values": known, "Release": {"Namespace": namespace}}),
         capture_output=True,
         text=True,
