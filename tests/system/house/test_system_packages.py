@@ -98,6 +98,7 @@ def test_root_with_apt_installs_what_is_missing_at_once_and_nothing_else(tmp_pat
     assert (done.returncode, done.stderr) == (0, "")
     assert listed(done.stdout) == {"linux-perf or linux-tools-generic", "sysstat"}
     assert apt.calls() == ["update", "linux-tools-generic sysstat"]
+    assert all("-o DPkg::Lock::Timeout=600" in line for line in apt.log.read_text().splitlines())
 
 
 def test_what_cannot_be_installed_keeps_nothing_else_from_it(tmp_path: Path):
