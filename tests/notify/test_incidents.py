@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from tests.notify.conftest import WALL, finding, incident_rows, tick_at
+from tests.notify.conftest import PATIENCE_S, WALL, finding, incident_rows, tick_at
 from tests.synthetic import synthetic_recording
 
 from exhume.diagnose.symptoms import Symptom
@@ -67,6 +67,33 @@ def test_marks_of_one_incident_are_one_report(notifier, eventually):
     (report,) = sink.got
     assert [mark.trigger for mark in report.marks] == ["core", "ksoftirqd", "nic-reset"]
     assert (report.node, report.cause) == ("node-1", "softirq-storm")
+
+
+def test_a_held_core_is_judged_with_the_next_tick_and_others_later(notifier, eventually):
+    sink = Recorded()
+    each = notifier(sink, settle_s=PATIENCE_S)
+    observe(each, 5, "core", cpu=3)
+    time.sleep(0.2)
+    assert not sink.got
+    observe(each, 6)
+    eventually("a report", lambda: sink.got)
+    observe(each, 20, "core", "ksoftirqd", cpu=4)
+    observe(each, 21)
+    time.sleep(0.2)
+    assert len(sink.got) == 1
+
+
+def test_a_held_core_waits_for_the_marks_of_its_incident(notifier, eventually):
+    sink = Recorded()
+    each = notifier(sink, settle_s=0.5)
+    observe(each, 5, "core", cpu=3)
+    time.sleep(0.1)
+    observe(each, 6, "nic-reset")
+    time.sleep(0.1)
+    assert not sink.got
+    observe(each, 7, "ksoftirqd", cpu=3)
+    eventually("a report", lambda: sink.got)
+    assert [mark.trigger for mark in sink.got[0].marks] == ["core", "nic-reset", "ksoftirqd"]
 
 
 def test_a_growth_next_to_another_incident_is_a_report_of_its_own(notifier, eventually):

@@ -17,14 +17,16 @@ from typing import Any
 from exhume.model.clock import Tick
 from exhume.model.isolation import isolated_python
 from exhume.model.process import usual_priority
-from exhume.model.tables import DYING_CGROUPS, INCIDENT, Columns, Losses
+from exhume.model.tables import DYING_CGROUPS, HOT_CORE, INCIDENT, Columns, Losses
 from exhume.notify.child import Cancel, child_environment, run_child
 from exhume.notify.limits import DIAGNOSES, DIAGNOSIS_EVERY_S, DiagnosisPace, ReportLimits, TokenBucket
 from exhume.notify.report import Mark, Report, Sink
 
 _log = logging.getLogger(__name__)
 
-# An incident is judged once the rows after its mark have arrived: a driver's log lines, and the core's next seconds.
+# An incident is judged once the rows after its mark have arrived: a driver's log lines, and the core's next seconds. A
+# core was held for two seconds by the time it is marked: the next tick suffices. In the lab's kept recordings causes
+# and severities are then those of a second more, while without that tick severities are lower.
 SETTLE_S = 2.0
 # An incident that the next seconds may explain is diagnosed a second time, unless the node is so busy that the first
 # diagnosis took long: it has then already covered more seconds, and the report is due.
@@ -84,6 +86,7 @@ class Notifier:
         self._settle_s, self._second_look_s = settle_s, second_look_s
         self._marks: deque[Mark] = deque(maxlen=MAX_MARKS)
         self._arrived = threading.Event()
+        self._ticked = threading.Event()
         self._stop = threading.Event()
         # Called in the notifier's thread with the cause of each diagnosed incident.
         self.on_cause: Callable[[str], None] = lambda cause: None
@@ -97,7 +100,8 @@ class Notifier:
         self._thread.start()
 
     def observe(self, tick: Tick, rows: Mapping[str, Sequence[Columns]], losses: Sequence[Losses]) -> None:
-        """Collect the marks of a tick."""
+        """Collect the marks of a tick, whose rows can be read by now."""
+        self._ticked.set()
         for columns in rows.get("events", ()):
             if INCIDENT in columns["kind"]:
                 self._marks += marks_of(columns, tick)
@@ -108,6 +112,7 @@ class Notifier:
         until = time.monotonic() + grace_s
         self._stop.set()
         self._arrived.set()
+        self._ticked.set()
         self._thread.join(grace_s)
         for sink in self._sinks:
             sink.close(max(0.1, until - time.monotonic()))
@@ -116,8 +121,8 @@ class Notifier:
         usual_priority(threading.get_native_id())
         while not self._stop.is_set():
             self._arrived.wait()
-            # Marks that follow shortly belong to the same incident, and are judged with it.
-            if self._stop.wait(max(self._settle_s, self._diagnoses.wait_s(time.monotonic()))):
+            self._settle(time.monotonic())
+            if self._stop.wait(self._diagnoses.wait_s(time.monotonic())):
                 return
             self._arrived.clear()
             for marks in apart(self._taken()):
@@ -128,6 +133,18 @@ class Notifier:
                     return
                 self._diagnoses.take(time.monotonic())
                 self._report(marks)
+
+    def _settle(self, began: float) -> None:
+        """Wait for the rows after the marks. Marks that follow shortly belong to the same incident, and are judged with
+        it."""
+        self._ticked.clear()
+        if self._only_held_cores():
+            self._ticked.wait(self._settle_s)
+        if not self._only_held_cores():
+            self._stop.wait(max(0.0, began + self._settle_s - time.monotonic()))
+
+    def _only_held_cores(self) -> bool:
+        return all(mark.trigger == HOT_CORE for mark in tuple(self._marks))
 
     def _taken(self) -> tuple[Mark, ...]:
         """Take the marks that have arrived, in time order. The observer may append concurrently."""
