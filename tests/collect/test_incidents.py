@@ -132,6 +132,7 @@ def test_a_ksoftirqd_that_waited() -> None:
     [
         pytest.param(0.8, 60, False, id="turns"),
         pytest.param(0.8, 2, True, id="two-long-waits"),
+        pytest.param(0.8, 6, True, id="a-long-wait-then-turns"),
         pytest.param(3.0, 60, True, id="longer-than-the-tick"),
         pytest.param(0.8, None, True, id="not-counted"),
     ],

@@ -410,15 +410,18 @@ def is_held(kernel: Any, stolen: Any) -> Any:
 # A thread that waits longer than this without a pause stands still: a TCP sender repeats what is not acknowledged by
 # then (include/net/tcp.h, TCP_RTO_MIN).
 _STOOD_STILL_NS = 200_000_000
+# A turn that a fair scheduler gives is shorter, with a dozen threads on the core as well (kernel/sched/fair.c,
+# sysctl_sched_base_slice: some 3 ms each). Where the mean wait is longer, one of the waits was no turn.
+_LONGEST_TURN_NS = 50_000_000
 
 
 def stood_still(waited_ns: int, run_ns: int, slices: int | None, span_ns: int) -> bool:
     """Whether a per-core kernel thread waited long without a pause, by its row of a tick of `span_ns`. The waits of a
-    thread that takes turns with others add up to most of a second, although each is short. The longest is at least the
-    mean, and at least what can't have passed within the tick. Without a number of slices, it may have been one wait."""
+    thread that takes turns with others add up to most of a second, although each is short. The longest wait is at least
+    what can't have passed within the tick. Without a number of slices, it may have been one wait."""
     if slices is None:
         return True
-    return max(waited_ns // max(slices, 1), waited_ns + run_ns - span_ns) >= _STOOD_STILL_NS
+    return waited_ns // max(slices, 1) >= _LONGEST_TURN_NS or waited_ns + run_ns - span_ns >= _STOOD_STILL_NS
 
 
 TABLES: dict[str, type] = {
