@@ -70,7 +70,7 @@ test-kubernetes: setup $(VENV)/.installed-dev ## the tests on a real Kubernetes 
 	@tools/system-packages kubernetes
 	@$(BIN)/pytest -s --timeout=1800 -m kubernetes tests/system/kubernetes $(ARGS)
 
-test-long: $(VENV)/.installed-dev ## the proofs that take minutes: cost next to perf, 20,000 zombies, 2,000 crafted programs, what each step frees, the page in Firefox
+test-long: $(VENV)/.installed-dev ## the proofs that take minutes: cost next to perf, 20,000 zombies, 2,000 crafted programs, what each step frees, pipx, the page in Firefox
 	@tools/system-packages long
 	@$(BIN)/pytest -s -m long tests --ignore=tests/system/ray $(ARGS)
 

@@ -12,7 +12,8 @@ from tests.system.install.program import clean_environment, run, wheelhouse
 
 from exhume import __version__
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs("pipx"), pytest.mark.xdist_group("services")]
+# long: pip installs all dependencies a second time, for a minute of CPU; test_wheel.py installs the same wheel.
+pytestmark = [pytest.mark.long, pytest.mark.needs("pipx"), pytest.mark.xdist_group("services")]
 
 
 def pipx_environment(directory: Path) -> dict[str, str]:
