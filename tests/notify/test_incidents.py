@@ -69,8 +69,15 @@ def test_marks_of_one_incident_are_one_report(notifier, eventually):
     assert (report.node, report.cause) == ("node-1", "softirq-storm")
 
 
+def test_a_notifier_without_marks_ends_at_once(notifier):
+    each = notifier(Recorded(), settle_s=PATIENCE_S)
+    began = time.monotonic()
+    each.close(PATIENCE_S)
+    assert time.monotonic() - began < PATIENCE_S / 10
+
+
 def test_a_held_core_is_judged_with_the_next_tick_and_others_later(notifier, eventually):
-    sink = Recorded()
+    sink = Recorded(limited=False)
     each = notifier(sink, settle_s=PATIENCE_S)
     observe(each, 5, "core", cpu=3)
     time.sleep(0.2)

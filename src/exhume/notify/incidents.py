@@ -101,11 +101,13 @@ class Notifier:
 
     def observe(self, tick: Tick, rows: Mapping[str, Sequence[Columns]], losses: Sequence[Losses]) -> None:
         """Collect the marks of a tick, whose rows can be read by now."""
+        events = rows.get("events", ())
+        marks = [mark for columns in events if INCIDENT in columns["kind"] for mark in marks_of(columns, tick)]
+        # The marks first: who waits for the tick has to see them.
+        self._marks += marks
         self._ticked.set()
-        for columns in rows.get("events", ()):
-            if INCIDENT in columns["kind"]:
-                self._marks += marks_of(columns, tick)
-                self._arrived.set()
+        if marks:
+            self._arrived.set()
 
     def close(self, grace_s: float = 2.0) -> None:
         """Stop; deliveries in progress have `grace_s` seconds."""
@@ -138,6 +140,9 @@ class Notifier:
         """Wait for the rows after the marks. Marks that follow shortly belong to the same incident, and are judged with
         it."""
         self._ticked.clear()
+        # close() sets _stop before _ticked: either this sees it, or the event is set again.
+        if self._stop.is_set():
+            return
         if self._only_held_cores():
             self._ticked.wait(self._settle_s)
         if not self._only_held_cores():
