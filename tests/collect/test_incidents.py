@@ -128,17 +128,26 @@ def test_a_ksoftirqd_that_waited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wait_s", "slices", "marked"),
+    ("wait_s", "slices", "queue", "marked"),
     [
-        pytest.param(0.8, 60, False, id="turns"),
-        pytest.param(0.8, 2, True, id="two-long-waits"),
-        pytest.param(0.8, 6, True, id="a-long-wait-then-turns"),
-        pytest.param(3.0, 60, True, id="longer-than-the-tick"),
-        pytest.param(0.8, None, True, id="not-counted"),
+        pytest.param(0.8, 60, None, False, id="turns"),
+        pytest.param(0.8, 2, None, True, id="two-long-waits"),
+        pytest.param(0.8, 6, None, True, id="a-long-wait-then-turns"),
+        pytest.param(3.0, 60, 9.0, True, id="longer-than-the-tick"),
+        pytest.param(0.8, None, 9.0, True, id="not-counted"),
+        pytest.param(0.8, 60, 9.0, False, id="turns-of-many"),
+        pytest.param(0.8, 60, 1.0, True, id="a-long-wait-then-many-turns-with-one-other"),
+        pytest.param(0.8, 200, 1.0, False, id="turns-with-one-other"),
     ],
 )
-def test_short_waits_that_add_up_are_turns(wait_s: float, slices: int | None, marked: bool) -> None:
-    assert bool(IncidentMarks().observe(tick(1), [threads(1, wait_s, slices=slices)])) is marked
+def test_short_waits_that_add_up_are_turns(
+    wait_s: float, slices: int | None, queue: float | None, marked: bool
+) -> None:
+    rows = threads(1, wait_s, slices=slices)
+    core = cpu(1, {39: 0})["cpu"]
+    if queue is not None:
+        core["wait_ns"] = [int(queue * NANOS)]
+    assert bool(IncidentMarks().observe(tick(1), [{"cpu": core}, rows])) is marked
 
 
 def line(second: float, kind: str, **fields):

@@ -78,7 +78,7 @@ def test_starvation_that_goes_on_holds_it():
 def waiting(slices: int) -> dict[str, list[dict[str, list]]]:
     """The rows of a ksoftirqd that waited for most of a second."""
     waited = {"run_ns": [NANOS // 10], "wait_ns": [NANOS * 9 // 10], "slices": [slices]}
-    return {"threads": [{"comm": ["ksoftirqd/3"], **waited}]}
+    return {"threads": [{"comm": ["ksoftirqd/3"], "cpu": [3], **waited}]}
 
 
 def test_a_ksoftirqd_that_waits_holds_it():

@@ -34,6 +34,7 @@ from exhume.model.tables import (
     Columns,
     Events,
     is_held,
+    queue_of,
     stood_still,
 )
 
@@ -54,11 +55,15 @@ class IncidentMarks:
         self._hot: dict[int, _HotRun] = {}
         self._dying: dict[str, deque[tuple[int, int]]] = {}
         self._began: int | None = None
+        # The rows of cores of the present tick, which have the queues.
+        self._queues: list[Columns] = []
 
     def observe(self, tick: Tick, given: Iterable[TickRows]) -> TickRows:
         """Rows of the events table for episodes that began in this tick; `given` is the rows of each source for it."""
         if self._began is None:
             self._began = tick.start
+        given = list(given)
+        self._queues = [rows["cpu"] for rows in given if "cpu" in rows]
         watchers = {
             "cpu": self._hot_cores,
             "threads": self._starved_softirqs,
@@ -91,13 +96,17 @@ class IncidentMarks:
         opened = []
         for comm, core, ran, waited, slices in _rows(threads, "comm", "cpu", "run_ns", "wait_ns", "slices"):
             starved = waited > WAITED_NS and comm.startswith("ksoftirqd/")
-            starved = starved and stood_still(waited, ran, slices, tick.nanos)
+            starved = starved and stood_still(waited, ran, slices, tick.nanos, self._queue(core, tick))
             if starved and self._opens((WAITING_KSOFTIRQD, core), tick.end):
                 # A wait is counted when it ends, so a wait longer than the tick began before it.
                 start = min(tick.start, tick.end - waited)
                 text = f"{comm} waited {waited / NANOS:.1f} s to run: softirqs of core {core} stood still"
                 opened.append(_incident(start, WAITING_KSOFTIRQD, text, cpu=core, value=waited / NANOS))
         return opened
+
+    def _queue(self, core: int, tick: Tick) -> float | None:
+        known = (queue_of(cpu, core, tick.nanos) for cpu in self._queues)
+        return next((queue for queue in known if queue is not None), None)
 
     def _logged(self, _: Tick, events: Columns) -> list[Events]:
         opened = []

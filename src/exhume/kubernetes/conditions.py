@@ -11,7 +11,7 @@ from typing import Any
 
 from exhume.model.clock import NANOS
 from exhume.model.finding import Scope, Severity, Verdict
-from exhume.model.tables import DYING_CGROUPS, KERNEL_STATES, Columns, is_held, stood_still
+from exhume.model.tables import DYING_CGROUPS, KERNEL_STATES, Columns, is_held, queue_of, stood_still
 from exhume.notify.report import UNEXPLAINED, Mark, Report
 
 # The same threshold as for an incident's mark (exhume.collect.incidents): such a core still starves its tasks.
@@ -160,9 +160,16 @@ def _hot_core(rows: Mapping[str, Sequence[Columns]]) -> bool:
 
 
 def _waiting_ksoftirqd(rows: Mapping[str, Sequence[Columns]]) -> bool:
-    names = ("comm", "run_ns", "wait_ns", "slices")
-    return any(
-        waited > _WAITED_NS and comm.startswith("ksoftirqd/") and stood_still(waited, ran, slices, NANOS)
+    names = ("comm", "cpu", "run_ns", "wait_ns", "slices")
+    waits = (
+        (core, ran, waited, slices)
         for columns in rows.get("threads", ())
-        for comm, ran, waited, slices in zip(*(columns[name] for name in names), strict=True)
+        for comm, core, ran, waited, slices in zip(*(columns[name] for name in names), strict=True)
+        if waited > _WAITED_NS and comm.startswith("ksoftirqd/")
     )
+    return any(stood_still(waited, ran, slices, NANOS, _queue(rows, core)) for core, ran, waited, slices in waits)
+
+
+def _queue(rows: Mapping[str, Sequence[Columns]], core: int) -> float | None:
+    known = (queue_of(cpu, core, NANOS) for cpu in rows.get("cpu", ()))
+    return next((queue for queue in known if queue is not None), None)

@@ -410,18 +410,34 @@ def is_held(kernel: Any, stolen: Any) -> Any:
 # A thread that waits longer than this without a pause stands still: a TCP sender repeats what is not acknowledged by
 # then (include/net/tcp.h, TCP_RTO_MIN).
 _STOOD_STILL_NS = 200_000_000
-# A turn that a fair scheduler gives is shorter, with a dozen threads on the core as well (kernel/sched/fair.c,
-# sysctl_sched_base_slice: some 3 ms each). Where the mean wait is longer, one of the waits was no turn.
-_LONGEST_TURN_NS = 50_000_000
+# How long a fair scheduler lets each waiting thread run at most before it is another's turn: a slice of 3 ms
+# (kernel/sched/fair.c, sysctl_sched_base_slice), which ends at a timer tick: every 10 ms with CONFIG_HZ=100.
+_SLICE_NS = 10_000_000
+# For a core of which the queue is not known: with five threads waiting.
+_TURN_NS = 5 * _SLICE_NS
 
 
-def stood_still(waited_ns: int, run_ns: int, slices: int | None, span_ns: int) -> bool:
-    """Whether a per-core kernel thread waited long without a pause, by its row of a tick of `span_ns`. The waits of a
-    thread that takes turns with others add up to most of a second, although each is short. The longest wait is at least
-    what can't have passed within the tick. Without a number of slices, it may have been one wait."""
-    if slices is None:
+def stood_still(waited_ns: int, run_ns: int, slices: int | None, span_ns: int, queue: float | None) -> bool:
+    """Whether a per-core kernel thread waited long without a pause, by its row of a tick of `span_ns` and the number of
+    threads that waited for that core on average. The waits of a thread that takes turns with others add up to most of a
+    second, although each is short: then their mean is no longer than a turn. One long wait raises the mean, with many
+    short ones behind it as well. Without a number of slices, it may have been one wait."""
+    if waited_ns < _STOOD_STILL_NS:
+        return False
+    # What can't have passed within the tick is one wait, which began before it.
+    if slices is None or waited_ns + run_ns - span_ns >= _STOOD_STILL_NS:
         return True
-    return waited_ns // max(slices, 1) >= _LONGEST_TURN_NS or waited_ns + run_ns - span_ns >= _STOOD_STILL_NS
+    turn = _TURN_NS if queue is None else max(1.0, queue) * _SLICE_NS
+    return waited_ns / max(slices, 1) > turn
+
+
+def queue_of(cpu: Columns, core: int, nanos: int) -> float | None:
+    """The number of threads that waited for a core in a tick, on average, by its row of `cpu`; None if not known."""
+    waits = cpu.get("wait_ns")
+    for each, waited in zip(cpu["cpu"], waits if waits is not None else (), strict=False):
+        if each == core:
+            return None if waited is None else float(waited) / max(nanos, 1)
+    return None
 
 
 TABLES: dict[str, type] = {

@@ -190,7 +190,7 @@ def test_a_program_that_reads_files_or_serves_is_worth_knowing_at_most(tmp_path:
 
 def test_the_same_with_a_ksoftirqd_that_gets_its_turns_is_not(tmp_path: Path) -> None:
     scene = Scene(cores=8, seconds=40).core(3, 20, 35, system=970, user=30).stack(3, 20, 35, 0.96, "server", 9, READING)
-    waited = {"run_ns": 90_000_000, "wait_ns": NANOS * 8 // 10, "slices": 60}
+    waited = {"run_ns": 90_000_000, "wait_ns": NANOS * 8 // 10, "slices": 120}
     scene.row("threads", 30, tid=9, comm="ksoftirqd/3", cpu=3, **waited)
     found = judged_recording(scene.write(tmp_path), scene.window)
     assert {each.severity for each in found.findings} <= {"info"}
