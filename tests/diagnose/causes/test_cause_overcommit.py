@@ -269,6 +269,18 @@ def test_a_ksoftirqd_that_waited_behind_one_process_is_not_its_symptom(
     assert (found(judged(scene, tmp_path)).severity is Severity.CRITICAL) is starved
 
 
+def test_a_process_with_the_turns_of_its_many_threads_holds_no_core(tmp_path: Path) -> None:
+    """Two programs with four threads for each core have half of it each: more than the turn of one thread."""
+    scene = full(3.0)
+    for pid, comm in ((900, "left"), (901, "right")):
+        for cpu in range(CORES):
+            scene.stack(cpu, SINCE, UNTIL, 0.44, comm, pid, COMPUTING)
+        for number in range(4 * CORES):
+            run_delay(scene, pid, comm, 0.11, 0.85, tid=1000 * pid + number)
+    scene.row("threads", 27, tid=14, comm="ksoftirqd/0", cpu=0, run_ns=1_000_000, wait_ns=2_400_000_000)
+    assert found(judged(scene, tmp_path)).severity is Severity.CRITICAL
+
+
 def test_a_full_batch_node_where_nothing_waits_long_is_healthy(tmp_path: Path) -> None:
     scene = full(0.2)
     for cpu in range(CORES):

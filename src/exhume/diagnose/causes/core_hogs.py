@@ -192,7 +192,7 @@ def _judged(case: Case, hog: CoreHog) -> Found:
     # more.
     shares = rival is not None and idle is not None and rival.there >= USER.limit("even") * load.cores
     # Niced programs fill what two others leave of a core: then neither of the two waits for the other.
-    delayed = None if rival is None else delayed_part(case, rival.pid)
+    delayed = None if rival is None else delayed_part(case, rival.pid, hog.cpu)
     shares = shares and (delayed is None or delayed >= USER.limit("hungry"))
     if rival is not None and idle is not None and shares:
         values = {"who": rival.entity, "share": rival.there, "idle_cpu": idle[0].cpu}

@@ -215,25 +215,30 @@ def _is_squeezed(contention: Contention, waiter: Waiter) -> bool:
 def _starved_softirq(case: Case, contention: Contention, queue: float) -> bool:
     """Whether the ksoftirqd of a core stood still while threads waited for that core as well, and none of them had it
     to itself. One that takes turns is like any other thread that waits."""
-    least, held = OVERCOMMIT.limit("shared"), OVERCOMMIT.limit("held") * case.turn
+    least = OVERCOMMIT.limit("shared")
     return any(
         each.kind == "ksoftirqd"
         and each.severity is Severity.CRITICAL
         and each.cpu is not None
         and contention.queues.get(each.cpu, queue) >= least
-        and _largest_part(case, each.cpu, each.at, round(float(each.evidence[0].value))) < held
+        and not _is_held_by_one(case, contention, each.cpu, each.at, round(float(each.evidence[0].value)))
         for each in find_symptoms(case)
     )
 
 
-def _largest_part(case: Case, cpu: int, at: int, waited_ns: int) -> float:
-    """The fraction (0 to 1) of a core that its busiest process had while ksoftirqd waited; 0 without samples."""
+def _is_held_by_one(case: Case, contention: Contention, cpu: int, at: int, waited_ns: int) -> bool:
+    """Whether one process had clearly more of a core than its threads' turns while ksoftirqd waited; not without
+    samples."""
     samples = case.samples
     here = samples.within(Window(at - waited_ns, at + NANOS)) & (samples.cpu == cpu)
     if not here.any():
-        return 0.0
-    _, members = np.unique(samples.pid[here], return_inverse=True)
-    return float(np.bincount(members, samples.weight[here]).max() / samples.weight[here].sum())
+        return False
+    pids, members = np.unique(samples.pid[here], return_inverse=True)
+    parts = np.bincount(members, samples.weight[here]) / samples.weight[here].sum()
+    busiest = int(np.argmax(parts))
+    threads = sum(each.pid == int(pids[busiest]) for each in contention.waiters)
+    turns = min(1.0, case.turn * max(1.0, threads / len(contention.cores)))
+    return bool(parts[busiest] >= OVERCOMMIT.limit("held") * turns)
 
 
 def _explained_part(case: Case) -> float:

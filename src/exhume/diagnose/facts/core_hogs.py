@@ -1,12 +1,13 @@
 """Core hogs (processes that have most of one core, second after second), what runs next to them, and what waits."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 from exhume.diagnose.evidence.case import Case
-from exhume.diagnose.evidence.load import CORE_TAKEN, SURELY, Load, NamedProcess, significance
+from exhume.diagnose.evidence.load import CORE_TAKEN, SURELY, Load, NamedProcess
 from exhume.diagnose.evidence.quotes import quote_column
 from exhume.diagnose.evidence.rows import Mask, Rows
 from exhume.model.clock import MILLIS, NANOS, Window
@@ -103,23 +104,25 @@ def slowed_co_runner(case: Case, cpu: int, hog: int, *, least: float, part: floa
         if (each := _co_runner(case, pid, cpu)).lost >= least
         and 0 < each.cores < part * each.before
         and each.there >= _BOUND * each.cores
-        and _surely_lost(case, pid)
+        and _surely_lost(case, each)
         and _is_steady(case, before & (case.samples.pid == pid), case.baseline, each.before / 2)
     ]
     return max(found, key=lambda each: each.lost, default=None)
 
 
-def _surely_lost(case: Case, pid: int) -> bool:
-    """Whether a process's loss of CPU time is no chance of the sampling."""
-    own = case.samples.pid == pid
+def _surely_lost(case: Case, each: CoRunner) -> bool:
+    """Whether a process's loss of CPU time is no chance of the sampling. By time, since the recorder may have changed
+    its rate between the windows."""
+    own = case.samples.pid == each.pid
     counts = [int((own & case.samples.within(window)).sum()) for window in (case.baseline, case.focus)]
-    return significance(counts[0], case.baseline.seconds, counts[1], case.focus.seconds) >= SURELY
+    errors = [part / math.sqrt(max(count, 1)) for part, count in zip((each.before, each.cores), counts, strict=True)]
+    return each.lost >= SURELY * math.hypot(*errors)
 
 
-def delayed_part(case: Case, pid: int) -> float | None:
-    """Of the time that the threads of a process wanted a core, the fraction they had to wait; None if they were not
-    followed."""
-    rows = case.now("run_delays")
+def delayed_part(case: Case, pid: int, cpu: int) -> float | None:
+    """Of the time that the threads of a process wanted this core, the fraction they had to wait; None if they were not
+    followed there."""
+    rows = case.now("run_delays").on(cpu)
     rows = rows.where(rows.numbers("pid") == pid)
     ran, waited = rows.total("run_ns"), rows.total("wait_ns")
     return None if ran is None or waited is None else waited / max(ran + waited, 1.0)
@@ -205,7 +208,7 @@ def core_waits(case: Case, cpu: int) -> CoreWaits | None:
 @dataclass(frozen=True, slots=True)
 class SoftirqWait:
     """How long (ns) the ksoftirqd of a core waited, all in all, in the tick at a wall time. `turns`: the number of its
-    waits if all of them were short, as it took turns with other threads; None if it stood still."""
+    waits if it took turns with other threads, so that they were short; None if it stood still."""
 
     wall: int
     comm: str
@@ -228,12 +231,22 @@ class SoftirqWait:
 
 def softirq_waits(case: Case) -> list[SoftirqWait]:
     """The waits of every core's ksoftirqd, in order of time."""
-    ticks, threads, found = case.now("node"), case.now("threads"), []
-    spans = dict(ticks.listed("wall", "span_ms"))
-    for wall, comm, cpu, ran, waited, slices in threads.listed("wall", "comm", "cpu", "run_ns", "wait_ns", "slices"):
-        if comm.startswith("ksoftirqd/") and waited > 0:
-            stood = stood_still(waited, ran, slices, spans.get(wall, 1000) * MILLIS)
-            found.append(SoftirqWait(wall, comm, cpu, waited, None if stood else slices))
+    found = []
+    waits = [
+        row
+        for row in case.now("threads").listed("wall", "comm", "cpu", "run_ns", "wait_ns", "slices")
+        if row[1].startswith("ksoftirqd/") and row[4] > 0
+    ]
+    if not waits:
+        return []
+    cores = case.now("cpu")
+    cores = cores.where(np.isin(cores.wall, np.unique([row[0] for row in waits])))
+    ticks = {(wall, cpu): values for wall, cpu, *values in cores.listed("wall", "cpu", "span_ms", "wait_ns")}
+    for wall, comm, cpu, ran, waited, slices in waits:
+        span_ms, all_waited = ticks.get((wall, cpu), (1000, None))
+        queue = None if all_waited is None else all_waited / (span_ms * MILLIS)
+        stood = stood_still(waited, ran, slices, span_ms * MILLIS, queue)
+        found.append(SoftirqWait(wall, comm, cpu, waited, None if stood else slices))
     return found
 
 
