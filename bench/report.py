@@ -92,8 +92,8 @@ def as_table(rows: list[Row]) -> str:
 def with_sections(document: str, sections: list[Section], busy: float) -> str:
     """A document in which some sections are those of another run: in the place of the earlier ones, or at its end."""
     head, *parts = document.rstrip("\n").split("\n\n## ")
-    taken = "(Taken by a run of this section alone"
-    taken += f", while other work took up to {busy:.0%} of the machine.)" if busy > QUIET else ", after the run above.)"
+    taken = f"(Taken by a later run, on {datetime.now(UTC):%Y-%m-%d}"
+    taken += f", while other work took up to {busy:.0%} of the machine.)" if busy > QUIET else ".)"
     for section in sections:
         own = Section(section.title, f"{taken} {section.method}", section.rows)
         text = as_document([own], quick=False, busy=0.0).rstrip("\n").split("\n\n## ")[-1]
