@@ -16,7 +16,7 @@ export function cellText(cell: Cell, filtered: boolean): string {
 /** Why the heatmap and its table are empty: they have what is measured, not everything that ran. */
 export function nothingText(measure: string, filtered: boolean): string {
   if (filtered) return "Nothing in view matches the filter.";
-  // Of its first minutes a recording has no normal: that all is as normally would be claimed of nothing.
+  // In its first minutes a recording has no normal yet, so nothing is claimed about it.
   if (measure === "unusual") return "No core in view was held, or far above its normal.";
   if (measure === "deviation") return "No core in view was far above its normal.";
   if (measure === "stall") return "No core was held for a second in view.";
