@@ -379,7 +379,8 @@ def _of_fleet() -> dict[str, Any]:
 
 def _of_compaction() -> dict[str, Any]:
     counted = ("partitions", "files", "rows", "repeats", "bytes_before", "bytes_after", "removed")
-    return _document(Types(), compact.JSON_VERSION, dict.fromkeys(counted, int))
+    damaged = {"damaged": [{"path": str, "reason": str}]}
+    return _document(Types(), compact.JSON_VERSION, {**dict.fromkeys(counted, int), **damaged})
 
 
 def _of_score() -> dict[str, Any]:

@@ -129,6 +129,37 @@ def test_compaction_makes_one_sorted_file_a_partition_and_drops_repeats(lake):
     assert list((lake.directory / STAGING).iterdir()) == [lake.directory / STAGING / "compact.lock"]
 
 
+def test_a_damaged_file_stays_and_keeps_no_other_from_being_merged(lake):
+    for number in range(3):
+        lake.write(SUMMARIES, minutes("node-1", 2, FIRST_US + 2 * number * MINUTE_US), f"file-{number}")
+        lake.write(SUMMARIES, minutes("node-2", 1, FIRST_US + HOUR_US), f"later-{number}")
+    damaged = next(lake.directory.rglob("file-1.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    path = str(damaged.relative_to(lake.directory))
+    for partitions in (2, 0):
+        done = lake.compact(LATER)
+        assert (done.partitions, [each for each, _ in done.damaged]) == (partitions, [path])
+        assert all(reason for _, reason in done.damaged)
+    assert len(list(lake.directory.rglob("*.parquet"))) == 3
+    damaged.unlink()
+    assert [row["node"] for row in rows_in(lake)] == ["node-1"] * 4 + ["node-2"]
+    assert lake.compact(LATER).damaged == []
+
+
+def test_a_lake_that_goes_away_is_no_damaged_file(lake, monkeypatch):
+    lake.write(SUMMARIES, minutes("node-1", 2), "a")
+    lake.write(SUMMARIES, minutes("node-1", 2), "b")
+
+    def gone(*_: object) -> None:
+        raise LakeError("the store is away")
+
+    monkeypatch.setattr(lake, "read", gone)
+    monkeypatch.setattr(lake, "check", gone)
+    with pytest.raises(LakeError, match="away"):
+        lake.compact(LATER)
+    assert len(list(lake.directory.rglob("*.parquet"))) == 2
+
+
 def test_what_comes_after_a_compaction_is_merged_by_the_next(lake):
     for number in range(3):
         lake.write(SUMMARIES, minutes("node-1", 1, FIRST_US + number * MINUTE_US), f"file-{number}")

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -52,6 +52,7 @@ _LISTED_S, _EXCHANGED = 1.0, ".old"
 _COMPACT_ROWS = 1 << 20
 # Small files that a compaction holds at once as they were read: each column of one takes more memory than its rows do.
 _FILES_AT_ONCE = 1024
+_LONGEST_REASON = 300
 _EXCHANGE, _AT_FDCWD = 2, -100
 _PARTITION = re.compile(r"date=(\d{4}-\d\d-\d\d)(?:/hour=(\d\d))?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -85,7 +86,7 @@ class Partition:
 
 @dataclass(slots=True)
 class Compaction:
-    """The result of a compaction."""
+    """The result of a compaction. `damaged`: files that can't be read, with the reason; they stay where they are."""
 
     partitions: int = 0
     files: int = 0
@@ -93,6 +94,7 @@ class Compaction:
     repeats: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
+    damaged: list[tuple[str, str]] = field(default_factory=list)
 
 
 class Lake:
@@ -243,29 +245,45 @@ class Lake:
         files = self.files(partition.path)
         if not files or (len(files) == 1 and files[0][0].startswith(COMPACT)):
             return
-        names = [name for name, _ in files]
-        rows, merged = self._read_united(partition, names)
+        rows, merged, names = self._read_united(partition, [name for name, _ in files], done)
+        if rows is None or (len(names) == 1 and names[0].startswith(COMPACT)):
+            return
         kept = without_repeats(partition.table, rows)
         merged |= {name.removesuffix(SUFFIX) for name in names if name.startswith(OF_HUB)}
         target = f"{COMPACT}{hashlib.sha256(' '.join(names).encode()).hexdigest()[:16]}{SUFFIX}"
         kept = kept.replace_schema_metadata({MERGED_KEY: json.dumps(sorted(merged)).encode()})
         size = self._swap(partition, names, target, kept)
         done.partitions += 1
-        done.files += len(files)
+        done.files += len(names)
         done.rows += kept.num_rows
         done.repeats += rows.num_rows - kept.num_rows
-        done.bytes_before += sum(size for _, size in files)
+        done.bytes_before += sum(size for name, size in files if name in set(names))
         done.bytes_after += size
 
-    def _read_united(self, partition: Partition, names: Sequence[str]) -> tuple[pa.Table, set[str]]:
-        """The rows of files as one table, and the hub's files that were merged into them."""
+    def _read_united(
+        self, partition: Partition, names: Sequence[str], done: Compaction
+    ) -> tuple[pa.Table | None, set[str], list[str]]:
+        """The rows of files as one table (None if no file can be read), the hub's files that were merged into them, and
+        the files that were read."""
         united: list[pa.Table] = []
         merged: set[str] = set()
+        read: list[str] = []
         for begin in range(0, len(names), _FILES_AT_ONCE):
-            parts = [self.read(f"{partition.path}/{name}") for name in names[begin : begin + _FILES_AT_ONCE]]
+            parts = []
+            for name in names[begin : begin + _FILES_AT_ONCE]:
+                path = f"{partition.path}/{name}"
+                try:
+                    parts.append(self.read(path))
+                    read.append(name)
+                except LakeError as error:
+                    # Unless it is the lake that can't be read.
+                    self.check()
+                    reason = " ".join(str(error.__cause__ or error).split())
+                    done.damaged.append((path, reason[:_LONGEST_REASON]))
             merged.update(name for part in parts for name in _merged_in(part.schema.metadata))
-            united.append(_united(partition.table, parts).combine_chunks())
-        return _united(partition.table, united), merged
+            if parts:
+                united.append(_united(partition.table, parts).combine_chunks())
+        return _united(partition.table, united) if united else None, merged, read
 
     def _swap(self, partition: Partition, names: Sequence[str], target: str, rows: pa.Table) -> int:
         """Replace files by one. In a directory the whole partition is exchanged atomically, so that a reader lists

@@ -46,11 +46,14 @@ def run(options: Namespace) -> int:
         "bytes_before": done.bytes_before,
         "bytes_after": done.bytes_after,
         "removed": removed,
+        "damaged": [{"path": path, "reason": reason} for path, reason in done.damaged],
     }
     text = (
         f"{count(done.files, 'file')} of {count(done.partitions, 'partition')} merged: {size(done.bytes_before)} are "
         f"{size(done.bytes_after)} now, {count(done.rows, 'row')}, {count(done.repeats, 'repeat')} left out; "
         f"{count(removed, 'old partition or bundle', 'old partitions or bundles')} removed"
     )
-    show(options, lambda: known, lambda terminal: terminal.print(text, markup=False, highlight=False))
-    return exit_codes.OK
+    damaged = [f"can't be read, and stays where it is: {path}: {reason}" for path, reason in done.damaged]
+    lines = "\n".join([text, *damaged])
+    show(options, lambda: known, lambda terminal: terminal.print(lines, markup=False, highlight=False))
+    return exit_codes.FINDINGS if damaged else exit_codes.OK
