@@ -113,6 +113,11 @@ def services(troubled: None, exhume: Exhume) -> dict[str, Any]:
     return {each["owner"]: each for each in exhume("audit")["services"] if each["owner"]}
 
 
+def _marked(recording: Path) -> set[str]:
+    """What the recorder marked incidents for."""
+    return {row["trigger"] for row in Recording.open(recording).read("events", None, ["trigger"]).to_pylist()}
+
+
 def finding(diagnosis: Any, cause: str) -> Any:
     found = [each for each in diagnosis["findings"] if each["cause"] == cause]
     assert found, [each["cause"] for each in diagnosis["findings"]]
@@ -210,6 +215,8 @@ def test_a_change_that_a_person_made_is_verified(
 def test_zombies_of_a_pod_are_freed_while_it_runs(cluster: Node, troubled: None, exhume: Exhume) -> None:
     cluster.apply(runner("runner", ZOMBIES, IMAGE, leaks=True))
     until("all jobs are done", lambda: _log("ci", "runner").count("all jobs are done") == 1, 400)
+    # A jump is marked once a second count has confirmed it, some seconds later.
+    until("the growth is marked", lambda: "dying-cgroups" in _marked(exhume.recording), 60)
     (pod,) = cluster.get("pods", "-n", "ci", "-l", "app=runner")["items"]
     uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
     diagnosis = exhume("diagnose", "--last", "2m")
