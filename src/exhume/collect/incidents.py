@@ -96,17 +96,13 @@ class IncidentMarks:
         opened = []
         for comm, core, ran, waited, slices in _rows(threads, "comm", "cpu", "run_ns", "wait_ns", "slices"):
             starved = waited > WAITED_NS and comm.startswith("ksoftirqd/")
-            starved = starved and stood_still(waited, ran, slices, tick.nanos, self._queue(core, tick))
+            starved = starved and stood_still(waited, ran, slices, tick.nanos, queue_of(self._queues, core, tick.nanos))
             if starved and self._opens((WAITING_KSOFTIRQD, core), tick.end):
                 # A wait is counted when it ends, so a wait longer than the tick began before it.
                 start = min(tick.start, tick.end - waited)
                 text = f"{comm} waited {waited / NANOS:.1f} s to run: softirqs of core {core} stood still"
                 opened.append(_incident(start, WAITING_KSOFTIRQD, text, cpu=core, value=waited / NANOS))
         return opened
-
-    def _queue(self, core: int, tick: Tick) -> float | None:
-        known = (queue_of(cpu, core, tick.nanos) for cpu in self._queues)
-        return next((queue for queue in known if queue is not None), None)
 
     def _logged(self, _: Tick, events: Columns) -> list[Events]:
         opened = []

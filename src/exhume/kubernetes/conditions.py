@@ -167,9 +167,7 @@ def _waiting_ksoftirqd(rows: Mapping[str, Sequence[Columns]]) -> bool:
         for comm, core, ran, waited, slices in zip(*(columns[name] for name in names), strict=True)
         if waited > _WAITED_NS and comm.startswith("ksoftirqd/")
     )
-    return any(stood_still(waited, ran, slices, NANOS, _queue(rows, core)) for core, ran, waited, slices in waits)
-
-
-def _queue(rows: Mapping[str, Sequence[Columns]], core: int) -> float | None:
-    known = (queue_of(cpu, core, NANOS) for cpu in rows.get("cpu", ()))
-    return next((queue for queue in known if queue is not None), None)
+    cpu = rows.get("cpu", ())
+    return any(
+        stood_still(waited, ran, slices, NANOS, queue_of(cpu, core, NANOS)) for core, ran, waited, slices in waits
+    )

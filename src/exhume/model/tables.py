@@ -431,12 +431,13 @@ def stood_still(waited_ns: int, run_ns: int, slices: int | None, span_ns: int, q
     return waited_ns / max(slices, 1) > turn
 
 
-def queue_of(cpu: Columns, core: int, nanos: int) -> float | None:
+def queue_of(rows: Iterable[Columns], core: int, nanos: int) -> float | None:
     """The number of threads that waited for a core in a tick, on average, by its row of `cpu`; None if not known."""
-    waits = cpu.get("wait_ns")
-    for each, waited in zip(cpu["cpu"], waits if waits is not None else (), strict=False):
-        if each == core:
-            return None if waited is None else float(waited) / max(nanos, 1)
+    for cpu in rows:
+        waits = cpu.get("wait_ns")
+        for each, waited in zip(cpu["cpu"], waits if waits is not None else (), strict=False):
+            if each == core and waited is not None:
+                return float(waited) / max(nanos, 1)
     return None
 
 
