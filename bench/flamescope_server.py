@@ -3,7 +3,6 @@
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from bench.processes import BenchError
 from bench.serving import Served
+from bench.venvs import venv_with
 
 VARIABLE = "FLAMESCOPE"
 START_S = 60.0
@@ -64,20 +64,7 @@ def flamescope(build: Path) -> FlameScope:
     requirements = checkout / "requirements.txt"
     if not requirements.is_file() or not (checkout / "app" / "perf").is_dir():
         raise BenchError(f"{VARIABLE} is {named}, which is no checkout of FlameScope")
-    venv = build / "flamescope-venv"
-    installed = venv / "requirements.txt"
-    if not installed.is_file() or installed.read_bytes() != requirements.read_bytes():
-        print("  installing what FlameScope needs", flush=True)
-        _run([sys.executable, "-m", "venv", "--clear", str(venv)])
-        _run([str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "-r", str(requirements)])
-        installed.write_bytes(requirements.read_bytes())
-    return FlameScope(checkout, venv / "bin/python")
-
-
-def _run(args: list[str]) -> None:
-    done = subprocess.run(args, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise BenchError(f"what FlameScope needs could not be installed: {done.stderr.strip()[-500:]}")
+    return FlameScope(checkout, venv_with(build / "flamescope-venv", requirements.read_text().splitlines()))
 
 
 def _free_port() -> int:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import time
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 import exhume
 from bench.processes import EXHUME, BenchError
 from bench.report import Row, Section
+from bench.venvs import venv_with
 from exhume.fleet.engines.local import LocalEngine
 from exhume.fleet.report import FleetReport, report
 from exhume.lab.fleet import FleetPlan, last_full_hour, write_fleet
@@ -29,14 +31,14 @@ RAY_ROUNDS = 2
 # The share of one worker's time that two may take.
 MUST, AIM = 1 / 1.5, 1 / 1.8
 UNTIL = last_full_hour(1_772_971_200 * NANOS)
-# A Python with Ray and the program's dependencies; without one Ray is not measured.
-RAY_PYTHON = "RAY_PYTHON"
+PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
 DAY_NS = 86_400 * NANOS
 
 
 def measure(work: Path, quick: bool) -> Section:
     nodes, days, fleets = (500, 1, 3) if quick else (NODES, DAYS, FLEETS)
     clustered = 3 if quick else CLUSTERED_FLEETS
+    python = _ray_python(work.parent)
     lake = work / "fleet-lake"
     writing = _write(lake, nodes, days)
     size = sum(path.stat().st_size for path in lake.rglob("*.parquet"))
@@ -48,8 +50,7 @@ def measure(work: Path, quick: bool) -> Section:
     next_to = [_ranked_first(work / f"next-{seed}", _clustered(30_000, seed, cause=True)) for seed in range(fleets)]
     in_clusters = [_alarms(work / f"in-{seed}", _clustered(40_000, seed, cause=False)) for seed in range(clustered)]
     ray_days = 2 if quick else RAY_DAYS
-    ray = _ray_rows(work, lake, nodes, (days, ray_days))
-    measured = "" if ray else f"Ray was not measured: {RAY_PYTHON} names no Python with it."
+    ray = _ray_rows(python, work, lake, nodes, (days, ray_days))
     return Section(
         "Fleet",
         f"""
@@ -63,7 +64,7 @@ def measure(work: Path, quick: bool) -> Section:
         of {ray_days} days, with one and two workers of a core each in turns, the fastest of {RAY_ROUNDS}; the driver
         and Ray's own processes share the machine's two cores with them. What the driver does once for a report (listing
         files, sorting merged rows, statistics) takes no less with two workers: the bound is for a lake that is big
-        enough for it not to matter. {measured}
+        enough for it not to matter.
         """,
         [
             Row("lake written", writing, "s", digits=1),
@@ -185,12 +186,14 @@ class RayTimes(NamedTuple):
         return self.two / self.one
 
 
-def _ray_rows(work: Path, lake: Path, nodes: int, days: tuple[int, int]) -> list[Row]:
+def _ray_python(build: Path) -> Path:
+    """A Python with Ray and the program's dependencies."""
+    project = tomllib.loads(PROJECT.read_text())["project"]
+    return venv_with(build / "ray-venv", [*project["dependencies"], *project["optional-dependencies"]["ray"]])
+
+
+def _ray_rows(python: Path, work: Path, lake: Path, nodes: int, days: tuple[int, int]) -> list[Row]:
     """Measure two sizes; the smaller one is the lake that is there, which is removed."""
-    python = os.environ.get(RAY_PYTHON)
-    if not python:
-        shutil.rmtree(lake)
-        return []
     small = _on_ray(python, lake, days[0])
     shutil.rmtree(lake)
     big_lake = work / "ray-lake"
@@ -232,12 +235,12 @@ def days_needed(small: RayTimes, big: RayTimes) -> float | None:
     return max(0.0, excess / saved) if saved > 0 else None
 
 
-def _on_ray(python: str, lake: Path, days: int) -> RayTimes:
+def _on_ray(python: Path, lake: Path, days: int) -> RayTimes:
     seconds: dict[int, list[float]] = {1: [], 2: []}
     driver = []
     for _ in range(RAY_ROUNDS):
         for cores, taken in seconds.items():
-            command = [python, "-c", _ON_RAY, str(lake), str(cores), str(UNTIL - int(days * DAY_NS)), str(UNTIL)]
+            command = [str(python), "-c", _ON_RAY, str(lake), str(cores), str(UNTIL - int(days * DAY_NS)), str(UNTIL)]
             environment = os.environ | {"PYTHONPATH": str(Path(exhume.__file__).parents[1])}
             done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
             if done.returncode:
