@@ -306,7 +306,7 @@ def test_without_root_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     [
         ("import sys; sys.exit('no room here')", "", "play: no room here"),
         ("print('{}')", "raise ValueError('odd rows')", "answer: ValueError: odd rows"),
-        ("print('{}')", "print('hm')", "answer: said nothing that can be read"),
+        ("print('{}')", "print('hm')", "answer: printed no result"),
         ("import time; time.sleep(600)", "", "play: not done in 1 s"),
         ("import os; os.kill(os.getpid(), 9)", "", f"play: ended with code {-signal.SIGKILL}"),
     ],

@@ -63,9 +63,9 @@ class Parser(ArgumentParser):
         # SUPPRESS, so that the command's own default does not reset a flag given before the command.
         add_setting(common, COLOR, default=argparse.SUPPRESS)
         for flags, level in ((("-v", "--verbose"), "info"), (("--debug",), "debug")):
-            said = f"Log at level {level} [{LOG.variable}]."
+            text = f"Log at level {level} [{LOG.variable}]."
             common.add_argument(
-                *flags, dest="log_level", action="store_const", const=level, default=argparse.SUPPRESS, help=said
+                *flags, dest="log_level", action="store_const", const=level, default=argparse.SUPPRESS, help=text
             )
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:

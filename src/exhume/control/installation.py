@@ -406,5 +406,5 @@ def _run(*command: str) -> None:
     except subprocess.TimeoutExpired:
         raise ActionFailed(f"{command[0]} did not end within {_PATIENCE_S:.0f} s; try again") from None
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise ActionFailed(f"{' '.join(command)} failed: {said}")
+        message = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise ActionFailed(f"{' '.join(command)} failed: {message}")

@@ -57,8 +57,8 @@ def read_groups(lake: str, groups: Sequence[str], endpoint: str | None = None) -
             connection.execute(_LATEST)
             return [_side(connection, lake, *parse_group(group)) for group in groups]
     except (OSError, pa.ArrowException, duckdb.Error) as error:
-        said = str(error).partition("\n")[0]
-        raise ExhumeError(f"the lake {lake} can't be read: {said}") from None
+        reason = str(error).partition("\n")[0]
+        raise ExhumeError(f"the lake {lake} can't be read: {reason}") from None
 
 
 def _side(connection: Any, lake: str, key: str, value: str) -> Side:

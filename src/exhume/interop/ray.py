@@ -76,8 +76,8 @@ class RayState:
         """Return the failure with the nodes of its job's tasks added, as far as Ray still knows them."""
         if not failure.job:
             return failure
-        asked = {"limit": LIMIT, "filter_keys": "job_id", "filter_predicates": "=", "filter_values": failure.job}
-        answer = self._get_optional(f"/api/v0/tasks?{urlencode(asked)}")
+        query = {"limit": LIMIT, "filter_keys": "job_id", "filter_predicates": "=", "filter_values": failure.job}
+        answer = self._get_optional(f"/api/v0/tasks?{urlencode(query)}")
         return failure._replace(nodes=failure.nodes | nodes_of(failure.job, answer))
 
     def _get_optional(self, path: str) -> Any:

@@ -68,8 +68,8 @@ class OwnDocker:
         mount_tmpfs(self.work, _SIZE, _FILES)
         self.room.mkdir()
         (self.work / "daemon.json").write_text("{}")
-        said = self.work / "dockerd.log"
-        with said.open("wb") as log:
+        log_file = self.work / "dockerd.log"
+        with log_file.open("wb") as log:
             started = subprocess.Popen(
                 self._argv(usual),
                 env={**os.environ, "PATH": SEARCH_PATH, MARK: self._stage.directory.name},
@@ -83,7 +83,7 @@ class OwnDocker:
             self._stage.leftovers.add(process)
         wait_until("dockerd answers", lambda: started.poll() is not None or self._run("version").returncode == 0)
         if started.poll() is not None:
-            raise LabError(f"dockerd ended: {said.read_text(errors='replace').strip().splitlines()[-1:]}")
+            raise LabError(f"dockerd ended: {log_file.read_text(errors='replace').strip().splitlines()[-1:]}")
 
     def __call__(self, *args: str) -> str:
         """Run `docker` with these arguments and return its output."""
@@ -140,10 +140,10 @@ class OwnDocker:
 
 def _is_listening(path: Path) -> bool:
     """Whether a process listens on a socket. A killed process leaves its socket behind, and connections are refused."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(_ANSWER_S)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(_ANSWER_S)
         try:
-            asking.connect(os.fspath(path))
+            client.connect(os.fspath(path))
         except (FileNotFoundError, ConnectionRefusedError):
             return False
         except OSError:

@@ -273,9 +273,9 @@ class Started:
     def complaint(self) -> str:
         """Wait for its end; return its error output, empty if all went well."""
         assert self._popen.stderr is not None
-        said = self._popen.stderr.read().strip()
+        stderr = self._popen.stderr.read().strip()
         code = self._popen.wait()
-        return said.splitlines()[-1] if said else f"ended with code {code}" if code else ""
+        return stderr.splitlines()[-1] if stderr else f"ended with code {code}" if code else ""
 
     def close(self) -> None:
         """End it and close its pipes."""

@@ -232,13 +232,13 @@ def raise_storm(
                 time.sleep(0.05)
                 if progress is not None:
                     progress(min(int((time.monotonic() - began) * 1000), int(seconds * 1000)), int(seconds * 1000))
-            said = next(spinner.lines(), "")
+            line = next(spinner.lines(), "")
             if complaint := spinner.complaint():
                 raise LabError(f"cannot spin: {complaint}")
         left = hierarchy.own_zombies(cgroup, before, expected=zombies.made)
     finally:
         leftovers.release()
-    return Storm(core, file, zombies.made, left, **json.loads(said))
+    return Storm(core, file, zombies.made, left, **json.loads(line))
 
 
 def way_to_spin(hierarchy: MemoryHierarchy, cgroup: Path) -> tuple[Path, str]:

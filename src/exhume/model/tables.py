@@ -304,7 +304,7 @@ class Events:
     or, in events of systemd, of a unit. `trigger` is what an incident was marked for: core, ksoftirqd, dying-cgroups,
     or the kind of a log line. `exit_code` is how a restarted program ends: its code, or its signal as a negative
     number. `job` is the id of the job that a reported failure is about, `member` the node on which it happened, where
-    the sender said so."""
+    the sender reported it."""
 
     time: I64
     source: Text

@@ -36,8 +36,8 @@ class CommandSink(OutboxSink):
         if done.code is None:
             return Delivery(False, problem=f"the command was ended: it ran longer than {self._timeout_s:.0f} s")
         if done.code:
-            said = f": {done.last_error[:200]}" if done.last_error else ""
-            return Delivery(False, problem=f"the command ended with code {done.code}{said}")
+            reason = f": {done.last_error[:200]}" if done.last_error else ""
+            return Delivery(False, problem=f"the command ended with code {done.code}{reason}")
         return Delivery(True)
 
 

@@ -107,10 +107,10 @@ def _failure(reason: object, trust: Trust) -> str:
 def _detail(error: urllib.error.HTTPError) -> str:
     """The error that a hub gives in the body of a refusal: `{"error": "..."}`."""
     try:
-        said = json.loads(error.read(READ_BYTES))["error"]
+        message = json.loads(error.read(READ_BYTES))["error"]
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return ""
-    return f": {said[:300]}" if isinstance(said, str) and said.isprintable() else ""
+    return f": {message[:300]}" if isinstance(message, str) and message.isprintable() else ""
 
 
 def _retry_after(headers: Message) -> float:

@@ -178,16 +178,16 @@ def evidence_parts(evidence: Evidence, zone: tzinfo | None, *, quoted: str = "")
 
 
 def _narrowed(evidence: Evidence) -> list[str]:
-    said = []
+    parts = []
     if evidence.functions:
         # Only as many function names as can be read at a glance, but at least one.
         lengths = accumulate(map(len, evidence.functions))
         shown = max(1, sum(length <= FUNCTIONS_WIDTH for length in lengths))
         more = len(evidence.functions) - shown
-        said.append(f"stacks with {', '.join(evidence.functions[:shown])}" + (f" or {more} more" if more > 0 else ""))
+        parts.append(f"stacks with {', '.join(evidence.functions[:shown])}" + (f" or {more} more" if more > 0 else ""))
     if evidence.cpu is not None:
-        said.append(f"core {evidence.cpu}")
-    return said + [f"{column} = {visible(text)}" if text else f"{column} empty" for column, text in evidence.match]
+        parts.append(f"core {evidence.cpu}")
+    return parts + [f"{column} = {visible(text)}" if text else f"{column} empty" for column, text in evidence.match]
 
 
 def _times(evidence: Evidence, zone: tzinfo | None, *, rounded: bool = False) -> str:

@@ -120,8 +120,8 @@ def _separation(report: FleetReport) -> Part:
     first = report.first
     tried = f"{count(report.tried, 'attribute or pair', 'attributes and pairs')} were compared"
     if first is None:
-        said = (f"Nothing that chance does not explain; {tried}.", *_clusters(report))
-        return Part("what sets sick nodes apart", said)
+        nothing = f"Nothing that chance does not explain; {tried}."
+        return Part("what sets sick nodes apart", (nothing, *_clusters(report)))
     have = f"have {first.cause}"
     sick = f"nodes that {have}" if first.cause else "sick nodes"
     sentences = [

@@ -243,29 +243,29 @@ class SavedPlan:
         """What changed since the plan was made, in sentences; empty if it is still valid."""
         if machine != self.machine:
             return ["it was made for another machine"]
-        said = []
+        changes = []
         if boot_id != self.boot_id:
-            said.append("the node was booted since")
+            changes.append("the node was booted since")
         age = (now - self.made_at) / NANOS
         if age > OLDEST_S or age < -60:
-            said.append(f"it is {age / 3600:.0f} hours old")
-        return said + changed(self.fingerprints, found)
+            changes.append(f"it is {age / 3600:.0f} hours old")
+        return changes + changed(self.fingerprints, found)
 
 
 def changed(then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The differences between fingerprints, in sentences."""
-    said = []
+    changes = []
     for target, was in then.items():
         has = now.get(target)
         if has is None:
-            said.append(f"{target} is gone")
+            changes.append(f"{target} is gone")
             continue
         for key in sorted(was.keys() | has.keys()):
             old, new = (each.get(key) or "nothing" for each in (was, has))
             if old != new:
                 old, new = (each if len(each) <= 80 else f"{each[:77]}…" for each in (old, new))
-                said.append(f"{target}: {key.replace('_', ' ')} was {old}, and is {new} now")
-    return said
+                changes.append(f"{target}: {key.replace('_', ' ')} was {old}, and is {new} now")
+    return changes
 
 
 def save_plan(place: Path, saved: SavedPlan) -> None:

@@ -10,7 +10,7 @@ def reported(status: str, *outputs: str) -> dict:
 
 def test_the_last_check_of_one_that_is_unhealthy_is_reported_in_a_line():
     (line,) = health_lines(reported("unhealthy", "well", "curl: (7)\n connection\x1b refused\n"))
-    assert line.startswith("health check ended with code 7 (9 times in a row), and said: curl: (7) connection")
+    assert line.startswith("health check ended with code 7 (9 times in a row), and printed: curl: (7) connection")
     assert "\n" not in line and len(*health_lines(reported("unhealthy", "x" * 10_000))) <= 400
 
 

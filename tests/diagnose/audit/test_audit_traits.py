@@ -190,7 +190,7 @@ def test_a_container_whose_order_to_start_again_was_taken_away_does_not_loop():
 
 
 def test_a_container_that_is_up_and_fails_its_own_check_is_unhealthy():
-    sick = container(detail="unhealthy", log=("health check ended with code 7, and said: connection refused",))
+    sick = container(detail="unhealthy", log=("health check ended with code 7, and printed: connection refused",))
     assert trouble(sick) == [Trait.UNHEALTHY] and judged(sick).troubled
     assert judged(sick).explained[1] == "its log says that it can't reach its peer"
     assert trouble(container(detail="healthy")) == [] and trouble(container(detail="starting")) == []

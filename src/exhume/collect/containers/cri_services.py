@@ -43,17 +43,17 @@ _PATIENCE_S = 20.0
 def log_tail(root: NodeRoot, name: str, lines: int) -> tuple[str, ...]:
     """The last lines of a container's log; none if the file does not exist. They hold whatever the container wrote:
     code that displays them must sanitise them."""
-    said: list[str] = []
+    found: list[str] = []
     part = ""
     for line in root.text(name, _TAIL_BYTES, from_end=True).split("\n"):
         text, is_whole = _of_docker(line) if line.startswith("{") else _of_runtime(line)
         part += text
         if is_whole:
-            said.append(part.rstrip("\r\n")[:_MOST_LINE])
+            found.append(part.rstrip("\r\n")[:_MOST_LINE])
             part = ""
     if part:
-        said.append(part[:_MOST_LINE])
-    return tuple(line for line in said if line.strip())[-lines:]
+        found.append(part[:_MOST_LINE])
+    return tuple(line for line in found if line.strip())[-lines:]
 
 
 def _of_runtime(line: str) -> tuple[str, bool]:
@@ -204,7 +204,11 @@ class _RuntimeReader:
             if service is not None:
                 services.append(service)
         services = join_jobs(services, self._now)
-        spots = [f"the runtime said little of {self._hidden} of its {len(listed)} containers"] if self._hidden else []
+        spots = (
+            [f"the runtime reported little about {self._hidden} of its {len(listed)} containers"]
+            if self._hidden
+            else []
+        )
         return ServiceList(sorted(services, key=lambda service: (service.name, service.id)), spots)
 
     def _service(self, row: list[Any], sandbox: Any | None) -> Service | None:

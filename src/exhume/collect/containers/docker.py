@@ -86,19 +86,19 @@ class Engine:
                     answer += part
         except OSError as error:
             raise EngineError(f"{self.socket} does not answer: {error.strerror or error}") from None
-        head, _, said = bytes(answer).partition(_END_OF_HEAD)
+        head, _, body = bytes(answer).partition(_END_OF_HEAD)
         line = _STATUS.match(head)
         if line is None:
             raise EngineError(f"{self.socket} does not answer: it closed the connection")
         status = int(line[1])
         # A redirect is not an answer: the Engine API has none for these requests.
         if status >= 300 and status != 304:
-            raise EngineError(f"it answered {status} {_reason(said) or line[2].decode(errors='replace')}", status)
-        return status, said
+            raise EngineError(f"it answered {status} {_reason(body) or line[2].decode(errors='replace')}", status)
+        return status, body
 
-    def _parsed(self, path: str, said: bytes) -> Any:
+    def _parsed(self, path: str, body: bytes) -> Any:
         try:
-            return json.loads(said)
+            return json.loads(body)
         except ValueError:
             raise EngineError(f"{self.socket} answered {path} with something else than JSON") from None
 
@@ -186,10 +186,10 @@ def _request(method: str, path: str, query: Mapping[str, str | int], body: Any =
     return "\r\n".join(lines).encode() + _END_OF_HEAD + content
 
 
-def _reason(said: bytes) -> str:
+def _reason(body: bytes) -> str:
     """The error message of a refusal."""
     try:
-        answer = json.loads(said)
+        answer = json.loads(body)
     except ValueError:
         return ""
     return str(answer.get("message") or "") if isinstance(answer, dict) else ""

@@ -76,9 +76,9 @@ def health_lines(inspect: dict[str, Any]) -> tuple[str, ...]:
     last = next(reversed(health.get("Log") or []), None)
     if health.get("Status") != "unhealthy" or last is None:
         return ()
-    said = " ".join(str(last.get("Output") or "").split()) or "nothing"
+    output = " ".join(str(last.get("Output") or "").split()) or "nothing"
     streak = int(health.get("FailingStreak") or 0)
-    line = f"health check ended with code {last.get('ExitCode')} ({streak} times in a row), and said: {said}"
+    line = f"health check ended with code {last.get('ExitCode')} ({streak} times in a row), and printed: {output}"
     return (line[:_MOST_LINE],)
 
 

@@ -163,8 +163,8 @@ def _cloud_init(files: NodeFiles) -> tuple[str, tuple[str, ...]]:
         if result is None and status is None:
             continue
         stages = [each for each in (status or {}).values() if isinstance(each, dict)]
-        said = [error for stage in ((result or {}), *stages) for error in _errors(stage)]
-        errors = tuple(dict.fromkeys(clean(redact_line(each)) for each in said))[:_MOST_NAMES]
+        messages = [error for stage in ((result or {}), *stages) for error in _errors(stage)]
+        errors = tuple(dict.fromkeys(clean(redact_line(each)) for each in messages))[:_MOST_NAMES]
         return "done" if result is not None else "running", errors
     return "", ()
 

@@ -60,12 +60,12 @@ class _Read:
 class _PerfMap:
     """The map of one process, as far as it was read."""
 
-    __slots__ = ("asked", "code", "due", "frames", "inode", "offset", "owner", "process")
+    __slots__ = ("code", "due", "frames", "inode", "offset", "owner", "process", "requested")
 
     def __init__(self, process: _Process | None, owner: Owner = UNKNOWN_OWNER) -> None:
         self.process = process
         self.owner = owner
-        self.asked = False
+        self.requested = False
         self.due = float("-inf")
         self.inode = 0
         self.forget()
@@ -110,7 +110,7 @@ class JitSymbols:
         """A frame for each address that the process's perf map names, None for the others; and the number of ticks
         until more of the map may be known."""
         perf_map = self._map_of(space.pid)
-        patience = _PATIENCE * perf_map.asked
+        patience = _PATIENCE * perf_map.requested
         if not len(perf_map.code):
             return [None] * len(addresses), patience
         wanted: npt.NDArray[np.uint64] = np.array(addresses, np.uint64)
@@ -136,7 +136,7 @@ class JitSymbols:
             perf_map = self._maps[pid] = _PerfMap(None)
             self._keep_budget()
         self._maps.move_to_end(pid)
-        if now >= perf_map.due and self._allowance > 0 and not perf_map.asked:
+        if now >= perf_map.due and self._allowance > 0 and not perf_map.requested:
             perf_map = self._refresh(pid, perf_map)
             if perf_map.due <= now:
                 perf_map.due = now + (_TURN_S if perf_map.inode else _LOOK_AGAIN_S)
@@ -152,22 +152,22 @@ class JitSymbols:
         if perf_map.code.nbytes > self._budget // 2:
             return perf_map
         root, path = f"{self._host.proc}/{pid}/root", f"/tmp/perf-{process.inner_pid}.map"
-        asked_of = perf_map
+        requested_map = perf_map
 
         def done(read: _Read | FileRefused | None) -> None:
-            asked_of.asked = False
+            requested_map.requested = False
             if isinstance(read, FileRefused):
                 self._refusals.note(read, root + path, pid, owner)
                 dropped = read.code in (TIMEOUT, FAILED)
-                asked_of.due = self._clock() + (_DROPPED_S if dropped else _TURN_S)
+                requested_map.due = self._clock() + (_DROPPED_S if dropped else _TURN_S)
             elif read is not None:
-                self._take(asked_of, read, root + path, pid, owner)
+                self._take(requested_map, read, root + path, pid, owner)
                 self._keep_budget()
 
-        perf_map.asked = True
+        perf_map.requested = True
         # The device is unknown before the map is opened, so the process stands in for it.
         self.queue.submit(
-            owner, ("perf-map", pid), lambda reader: self._read(reader, root, path, asked_of, owner), done
+            owner, ("perf-map", pid), lambda reader: self._read(reader, root, path, requested_map, owner), done
         )
         return perf_map
 

@@ -210,19 +210,19 @@ class Bus:
             # In one piece, like systemd's own clients: it overlooks a message right after a BEGIN that arrives
             # separately.
             self._socket.sendall(b"\0AUTH EXTERNAL\r\nDATA\r\nBEGIN\r\n")
-            said = b""
+            answer = b""
             wait = self._wait("AUTH", self.patience_s)
-            while said.count(b"\r\n") < 2 and not said.startswith(b"REJECTED") and len(said) < _LONGEST_ANSWER:
+            while answer.count(b"\r\n") < 2 and not answer.startswith(b"REJECTED") and len(answer) < _LONGEST_ANSWER:
                 self._socket.settimeout(wait.seconds())
                 with contextlib.suppress(TimeoutError):
                     part = self._socket.recv(1024)
                     if not part:
                         raise BusError(f"the D-Bus at {self._where} hung up: it does not let this user in")
-                    said += part
-            if not (said.startswith(b"DATA") and b"\r\nOK " in said):
+                    answer += part
+            if not (answer.startswith(b"DATA") and b"\r\nOK " in answer):
                 raise BusError(f"the D-Bus at {self._where} does not let this user in: run as root")
             # systemd's own socket emits signals to a client from BEGIN on: the first may be in the same piece.
-            self._feed(said.split(b"\r\n", 2)[2])
+            self._feed(answer.split(b"\r\n", 2)[2])
         except (TimeoutError, BusSilent):
             raise BusSilent(f"the D-Bus at {self._where} does not answer") from None
         except FileNotFoundError:
@@ -355,5 +355,5 @@ def _content(message: "Message") -> tuple[Any, ...] | BusError:
     if message.header.message_type is not MessageType.error:
         return body
     name = str(message.header.fields.get(HeaderFields.error_name, ""))
-    said = str(body[0]) if body and isinstance(body[0], str) else name
-    return BusError(said, name)
+    answer = str(body[0]) if body and isinstance(body[0], str) else name
+    return BusError(answer, name)

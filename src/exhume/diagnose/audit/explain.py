@@ -64,7 +64,7 @@ _RESULTS = {
     "core-dump": "it crashed",
     "resources": "systemd could not get the resources to start it",
     "protocol": "it did not start the way that its unit file promises",
-    "exec-condition": "its own check said not to start",
+    "exec-condition": "its own check refused the start",
 }
 _MISSES_A_FILE = "misses a file"
 # Log messages that show that the reason lies outside of the program.
@@ -87,40 +87,42 @@ _REASONS = {
 }
 _MANAGERS = {Manager.SYSTEMD: "systemd", Manager.DOCKER: "Docker", Manager.PODMAN: "Podman", Manager.CRI: "the kubelet"}
 _SHOWN = 3
-_COMPILED = tuple((re.compile(pattern, re.IGNORECASE), said) for said, pattern in _REASONS.items())
+_COMPILED = tuple((re.compile(pattern, re.IGNORECASE), reason) for reason, pattern in _REASONS.items())
 
 
 def explain(service: Service, traits: tuple[Trait, ...], others: Mapping[str, Service]) -> tuple[str, ...]:
     """The sentences, the main one first. `others` are all services, by key."""
-    said: list[str] = []
+    reasons: list[str] = []
     if Trait.CRASH_LOOP in traits or Trait.FLAPPING in traits:
-        said.append(_looping(service))
+        reasons.append(_looping(service))
     elif Trait.FAILED in traits:
-        said.append(_failed(service, others))
+        reasons.append(_failed(service, others))
     if Trait.UNHEALTHY in traits:
-        said.append("it is up, but the health check that it came with fails; its log ends with what that said")
+        reasons.append(
+            "it is up, but the health check that it came with fails; its log ends with the output of that check"
+        )
     if Trait.DEPENDENCY_FAILED in traits:
-        said += [_dependency(name, others) for name in service.wants.failed]
+        reasons += [_dependency(name, others) for name in service.wants.failed]
     if Trait.CONDITION_FAILED in traits and service.held_back:
-        said.append(
+        reasons.append(
             f"it was not started, because a fix of exhume's holds it back by {service.held_back}; "
             "exhume fix rollback takes that away"
         )
     elif Trait.CONDITION_FAILED in traits:
-        said += [condition_text(each) for each in broken_conditions(service)]
+        reasons += [condition_text(each) for each in broken_conditions(service)]
     if any(trait.troubled for trait in traits):
         reason = log_reason(service)
         if reason and not (service.absent and reason.endswith(_MISSES_A_FILE)):
-            said.append(reason)
-    return tuple(said)
+            reasons.append(reason)
+    return tuple(reasons)
 
 
 def log_reason(service: Service) -> str:
     """The reason given in the service's log, from the newest line that contains one."""
     for line in reversed(service.log):
-        for pattern, said in _COMPILED:
+        for pattern, reason in _COMPILED:
             if pattern.search(line):
-                return f"its log says that it {said}"
+                return f"its log says that it {reason}"
     return ""
 
 

@@ -88,19 +88,19 @@ def need_of(matter: Matter) -> Need:
     works = not matter.troubled and is_active(service) and (service.age_s is None or service.age_s >= YOUNG_S)
     if works and matter.provenance.origin is Origin.CONFIGURED:
         return Need(Needed.YES, "configured-and-works", "it was set up on this machine since, and it works")
-    said = []
+    reasons = []
     if use.listens:
-        said.append(f"it listens on {_some(use.listens)}, and no client is connected now")
+        reasons.append(f"it listens on {_some(use.listens)}, and no client is connected now")
     targets = tuple(name for name in service.wants.required_by if name.endswith(".target"))
     idle = tuple(name for name in service.wants.required_by if name not in targets)
     if idle:
-        said.append(f"{_some(idle)} {_require(idle)} it, but {'is' if len(idle) == 1 else 'are'} not active")
+        reasons.append(f"{_some(idle)} {_require(idle)} it, but {'is' if len(idle) == 1 else 'are'} not active")
     if targets:
-        said.append(f"{_some(targets)} requires it")
+        reasons.append(f"{_some(targets)} requires it")
     if agent is not None:
-        said.append(f"{agent.title} {agent.purpose}" + (f", and lacks {lacks}" if lacks else ""))
-    said.append("nothing on this node is seen to use it, but a client elsewhere may")
-    return Need(Needed.UNKNOWN, "no-rule", "; ".join(said))
+        reasons.append(f"{agent.title} {agent.purpose}" + (f", and lacks {lacks}" if lacks else ""))
+    reasons.append("nothing on this node is seen to use it, but a client elsewhere may")
+    return Need(Needed.UNKNOWN, "no-rule", "; ".join(reasons))
 
 
 def _never_worked(matter: Matter, lacks: str) -> Need:

@@ -78,9 +78,9 @@ def _batch(rows: list[tuple[float, float, int, int]], core: int, start: int) -> 
     ):
         raise Unreadable("times of more than a week")
     stack, comm = (np.array([row[place] for row in rows], np.int64) for place in (2, 3))
-    cores, nobody = (np.full(len(rows), value, np.int64) for value in (min(core, 65_535), -1))
+    cores, unknown = (np.full(len(rows), value, np.int64) for value in (min(core, 65_535), -1))
     weight = np.clip(np.round(length / 1000), 1, 2**32 - 1).astype(np.int64)
-    return SampleBatch(start + begin.astype(np.int64), cores, nobody, nobody, comm, stack, weight)
+    return SampleBatch(start + begin.astype(np.int64), cores, unknown, unknown, comm, stack, weight)
 
 
 def _value(profile: Any, name: str) -> float:

@@ -247,8 +247,8 @@ def read_sadc(file: InputFile, intake: Intake, options: ReadOptions) -> None:
         except subprocess.TimeoutExpired as error:
             raise Unreadable(f"sadf took more than {_SADF_S} s") from error
         if ended.returncode:
-            said = ended.stderr.decode("utf-8", "replace").strip().split("\n")[0]
-            raise Unreadable(f"sadf can't read it: {said or ended.returncode}")
+            message = ended.stderr.decode("utf-8", "replace").strip().split("\n")[0]
+            raise Unreadable(f"sadf can't read it: {message or ended.returncode}")
         read_json(InputFile(Path(shown.name), file.name), intake, options)
 
 

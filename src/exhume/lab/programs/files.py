@@ -103,7 +103,7 @@ def use_file(seconds: str, path: str, text: str) -> dict[str, int | float]:
 def spin(core: str, seconds: str, path: str, text: str) -> None:
     """Keeps one core busy with a file on request, and prints the cost as JSON."""
     if sys.stdin.readline() != "spin\n":
-        sys.exit("not asked to spin")
+        sys.exit("nothing to spin on")
     os.sched_setaffinity(0, {int(core)})
     try:
         sys.stdout.write(json.dumps(use_file(seconds, path, text)) + "\n")

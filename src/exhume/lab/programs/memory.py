@@ -98,7 +98,7 @@ def hold_file(kind: str, path: str) -> None:
     sleeps."""
     # Only once it is recorded that this process exists; if its input ends, its starter has died.
     if sys.stdin.readline() != "hold\n":
-        sys.exit("not asked to hold anything")
+        sys.exit("nothing to hold")
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         # A private writable mapping would copy; ctypes needs a writable one to get the address, so it is shared.

@@ -191,7 +191,7 @@ def number_in(path: str) -> int:
 if __name__ == "__main__":
     order = sys.stdin.read()
     if not order:
-        sys.exit("not asked to make anything")
+        sys.exit("nothing to make")
     try:
         make(json.loads(order))
     except OSError as error:

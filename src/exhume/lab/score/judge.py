@@ -129,7 +129,7 @@ def _output_of(step: str, longest_s: float, *args: str) -> dict[str, Any]:
         text=True,
     )
     try:
-        said, complaint = process.communicate(timeout=longest_s)
+        stdout, stderr = process.communicate(timeout=longest_s)
     except subprocess.TimeoutExpired:
         raise Failed(f"{step}: not done in {longest_s:.0f} s") from None
     finally:
@@ -141,11 +141,11 @@ def _output_of(step: str, longest_s: float, *args: str) -> dict[str, Any]:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-    lines = complaint.strip().splitlines()
+    lines = stderr.strip().splitlines()
     if process.returncode != 0:
         raise Failed(f"{step}: {lines[-1] if lines else f'ended with code {process.returncode}'}")
     try:
-        content: dict[str, Any] = json.loads(said.splitlines()[-1])
+        content: dict[str, Any] = json.loads(stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        raise Failed(f"{step}: said nothing that can be read") from None
+        raise Failed(f"{step}: printed no result") from None
     return content

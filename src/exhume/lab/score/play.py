@@ -205,14 +205,14 @@ def recorder(directory: Path) -> Iterator[None]:
 
 def _complaint(process: subprocess.Popen[bytes]) -> str:
     assert process.stderr is not None
-    said = process.stderr.read().decode(errors="replace").strip()
-    return said.splitlines()[-1] if said else f"code {process.returncode}"
+    stderr = process.stderr.read().decode(errors="replace").strip()
+    return stderr.splitlines()[-1] if stderr else f"code {process.returncode}"
 
 
 def _last_line(process: subprocess.Popen[str]) -> str:
     assert process.stderr is not None
-    said = process.stderr.read().strip()
-    return said.splitlines()[-1] if said else f"code {process.poll()}"
+    stderr = process.stderr.read().strip()
+    return stderr.splitlines()[-1] if stderr else f"code {process.poll()}"
 
 
 def _interrupt(*_: object) -> None:

@@ -246,8 +246,8 @@ class Tally:
         counts = [(score.scenario, score.right, score.runs) for score in self.scenarios if score.missed]
         if self.outcomes and self.share < MUST:
             counts.append(("all together", self.right, len(self.outcomes)))
-        said = [f"{what}: {right} of {runs} right, {MUST:.0%} must be" for what, right, runs in counts]
-        said += [
+        missed = [f"{what}: {right} of {runs} right, {MUST:.0%} must be" for what, right, runs in counts]
+        missed += [
             f"{each.measure}: {each.value:.0%} of {each.runs}, {each.must:.0%} must be"
             if each.unit == "%"
             else f"{each.measure}: {each.value:.1f} {each.unit}".rstrip() + f", {each.must:g} may be"
@@ -255,5 +255,5 @@ class Tally:
             if each.missed
         ]
         if self.false_criticals:
-            said.append(f"a healthy machine was called starved in {self.false_criticals} runs, none may be")
-        return said
+            missed.append(f"a healthy machine was called starved in {self.false_criticals} runs, none may be")
+        return missed

@@ -27,11 +27,11 @@ class CellsParams(HourParams):
     @property
     def names(self) -> list[str]:
         """The requested measures, all by default. Raises Refusal for an unknown name."""
-        asked = [name for name in (self.measures or "").split(",") if name]
-        unknown = [name for name in asked if name not in BY_NAME]
+        requested = [name for name in (self.measures or "").split(",") if name]
+        unknown = [name for name in requested if name not in BY_NAME]
         if unknown:
             raise Refusal(422, f"measures: {unknown[0][:100]!r} is none; choose from {', '.join(BY_NAME)}")
-        return asked or list(BY_NAME)
+        return requested or list(BY_NAME)
 
 
 class AttributesParams(HourParams):

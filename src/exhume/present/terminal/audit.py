@@ -126,7 +126,7 @@ def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
         head.append(f"  {shortened(visible(purpose), room)}", DIM)
     yield head
     loops = Trait.CRASH_LOOP in judged.traits or Trait.FLAPPING in judged.traits
-    for label, said in (
+    for label, text in (
         ("why", "; ".join(judged.explained)),
         ("needed?", f"{need.needed}: {need.why}"),
         ("from", f"{ORIGIN_LABELS[judged.provenance.origin]}: {judged.provenance.why}"),
@@ -135,8 +135,8 @@ def _paragraph(judged: Judged, number: str, width: int) -> Iterator[Text]:
         ("wanted", wanted_text(service)),
         ("image", service.image or ""),
     ):
-        if said:
-            yield from hung(_label(label, colour), said, width, BOLD if label == "why" else PLAIN)
+        if text:
+            yield from hung(_label(label, colour), text, width, BOLD if label == "why" else PLAIN)
     if not judged.troubled:
         return
     # The last lines of the log; consecutive repeats are shown once.

@@ -182,14 +182,14 @@ def _has_symptoms(finding: Finding) -> bool:
     return finding.severity is not Severity.INFO and finding.scope is not Scope.WORKLOAD
 
 
-def _findings(diagnosis: Diagnosis, zone: tzinfo | None, width: int, said: str) -> Iterator[Text]:
+def _findings(diagnosis: Diagnosis, zone: tzinfo | None, width: int, printed: str) -> Iterator[Text]:
     for number, finding in enumerate(diagnosis.findings, 1):
         yield Text()
-        yield from _finding(finding, zone, width, f"{number}. " if len(diagnosis.findings) > 1 else "", said)
+        yield from _finding(finding, zone, width, f"{number}. " if len(diagnosis.findings) > 1 else "", printed)
 
 
-def _finding(finding: Finding, zone: tzinfo | None, width: int, number: str, said: str) -> Iterator[Text]:
-    """One finding: its title, its confidence, and the chain from the symptoms to the remedies. Text in `said` was
+def _finding(finding: Finding, zone: tzinfo | None, width: int, number: str, printed: str) -> Iterator[Text]:
+    """One finding: its title, its confidence, and the chain from the symptoms to the remedies. Text in `printed` was
     printed already and is not repeated."""
     colour = COLOURS[finding.severity]
     head = Text().append(number, BOLD).append_text(badge(finding.severity, colour))
@@ -202,7 +202,7 @@ def _finding(finding: Finding, zone: tzinfo | None, width: int, number: str, sai
     else:
         yield head
         yield Text(_INDENT).append_text(confidence)
-    if visible(finding.summary) != said:
+    if visible(finding.summary) != printed:
         yield from hung(_INDENT, finding.summary, width)
     if finding.forecast is not None:
         yield from hung(_INDENT, f"forecast: {finding.forecast.text}", width)

@@ -106,13 +106,13 @@ def _boot(inventory: Inventory, zone: tzinfo | None) -> Iterator[tuple[str, str]
     because = f", because of {', '.join(boot.because)}" if boot.because else ""
     cloud = f"cloud-init {boot.cloud_init}" if boot.cloud_init else ""
     errors = f" with {count(len(boot.cloud_init_errors), 'error')}" if boot.cloud_init_errors else ""
-    said = (
+    parts = (
         up,
         boot.system and f"systemd {boot.system}",
         f"bootstrap {boot.bootstrap}{because}",
         cloud and cloud + errors,
     )
-    yield "boot", ", ".join(filter(None, said))
+    yield "boot", ", ".join(filter(None, parts))
 
 
 def _services(name: str, services: Sequence[Service], now: int) -> Iterator[tuple[str, str]]:

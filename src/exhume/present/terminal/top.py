@@ -221,9 +221,9 @@ class TopPrinter:
             return _line(f"{' ' * _GUTTER}{LETTERS}  ● still stalled", width)
         keys = "  ".join(f"{self._ink('█', BY_NAME[name].hue)} {self._ink(name, dim=True)}" for name in STATES)
         plain = _GUTTER + sum(len(name) + 4 for name in STATES)
-        for said in ("● still stalled: 95% or more in the kernel", "● still stalled", ""):
-            if plain + len(said) <= width:
-                return f"{' ' * _GUTTER}{keys}  {self._ink(said, dim=True)}"
+        for note in ("● still stalled: 95% or more in the kernel", "● still stalled", ""):
+            if plain + len(note) <= width:
+                return f"{' ' * _GUTTER}{keys}  {self._ink(note, dim=True)}"
         return ""
 
     def _table(self, title: str, rows: Sequence[Usage], view: View, width: int, frame: TopFrame) -> Iterator[str]:

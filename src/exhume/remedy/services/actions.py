@@ -172,18 +172,18 @@ class StopUnits(_UnitAction):
     def undo(self, step: Step, before: Before) -> str:
         control = self.controls.systemd()
         ran = [name for name, state in before["states"].items() if state in RUNS] + list(before["along"])
-        said, held = [], []
+        messages, held = [], []
         for name in ran:
             now = control.unit_state(check_unit_name(name))
             if self.files.is_held(name):
                 held.append(name)
             elif now["load"] in ("not-found", "masked"):
-                said.append(f"{name} is {now['load']}, so it was not started again")
+                messages.append(f"{name} is {now['load']}, so it was not started again")
             elif now["active"] not in STAYS_UP and (news := _start(control, name, now["active"])):
-                said.append(news)
+                messages.append(news)
         if held:
             raise Kept(f"{', '.join(held)} can't be started while {drop_in_of(held[0])} is there")
-        return "; ".join(said)
+        return "; ".join(messages)
 
 
 class HoldUnits(_UnitAction):

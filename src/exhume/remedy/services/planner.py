@@ -177,8 +177,8 @@ class Planner:
             return [], why
         upholding = _running(control, print_.get("upheld_by", "").split())
         if upholding and not self.force_required:
-            said = f"{listed(upholding)} starts {name} again and again (Upholds=), and would fill the log with it"
-            return [], f"{said}; stop that first, or --force-required does it all the same"
+            conflict = f"{listed(upholding)} starts {name} again and again (Upholds=), and would fill the log with it"
+            return [], f"{conflict}; stop that first, or --force-required does it all the same"
         wanting = tuple(print_.get("wanted_by", "").split())
         unread = tuple(unit for unit in units if control.unit_state(unit).get("needs_reload") == "yes")
         case = UnitCase(chosen, units, tuple(along), self.fix, self.when, wanting, unread)

@@ -337,17 +337,17 @@ def refusals_now(steps: Sequence[Step], node: Node, *, forced: bool) -> list[str
     """Why some services of a plan must not be stopped by this process now. Units that the plan listed as stopped along
     were accepted with the plan."""
     around = look_around(node.root.host)
-    said: list[str] = []
+    refusals: list[str] = []
     for step in steps:
         if step.action in CONTAINER_ACTIONS:
-            said += [_container_refusal(target, around, node) for target in step.targets]
+            refusals += [_container_refusal(target, around, node) for target in step.targets]
         elif step.action in UNIT_ACTIONS:
             control = node.controls.systemd()
-            said += [unit_refusal_now(name, control.unit_state(name), around) for name in step.targets]
+            refusals += [unit_refusal_now(name, control.unit_state(name), around) for name in step.targets]
             along = stopped_along(control, step.targets) if step.action in STOPPING_UNIT_ACTIONS else {}
             unplanned = {name: how for name, how in along.items() if name not in step.dependents}
-            said.append(required_refusal(step.targets[-1], unplanned, forced=forced))
-    return list(dict.fromkeys(filter(None, said)))
+            refusals.append(required_refusal(step.targets[-1], unplanned, forced=forced))
+    return list(dict.fromkeys(filter(None, refusals)))
 
 
 def _container_refusal(target: str, around: Surroundings, node: Node) -> str:

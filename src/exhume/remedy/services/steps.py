@@ -75,10 +75,12 @@ class Selection:
     @property
     def why(self) -> str:
         """Why the service is to be stopped."""
-        said = list(self.judged.explained) if self.judged is not None else []
+        reasons = list(self.judged.explained) if self.judged is not None else []
         if self.judged is not None and self.needed is Needed.NO:
-            said.append(self.judged.need.why)
-        return "; ".join(said) or f"it was requested; {self.service.key} is {self.service.state or 'in no known state'}"
+            reasons.append(self.judged.need.why)
+        return (
+            "; ".join(reasons) or f"it was requested; {self.service.key} is {self.service.state or 'in no known state'}"
+        )
 
     @property
     def risk(self) -> Risk:

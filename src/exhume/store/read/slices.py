@@ -84,7 +84,7 @@ def build_slices(
     samples: SampleTable, window: Window, rows: pa.Table | None = None, lost: pa.Table | None = None
 ) -> Slices:
     """Build the slices of a window. `rows` are the cpu table's rows that overlap it, with their `wall` time; without
-    them nothing is said about the time between slices. `lost` are rows of the sampling table with lost samples."""
+    them nothing is known of the time between slices. `lost` are rows of the sampling table with lost samples."""
     counted = _columns(rows, ("cpu", "wall", "span_ms", "idle", "iowait"))
     cpus = np.unique(np.concatenate([counted["cpu"], samples.cpus]))
     ends = counted["wall"] + counted["span_ms"] * MILLIS

@@ -84,14 +84,14 @@ def _served(directory: Path, options: Namespace) -> Iterator[tuple[str, subproce
     for listen in (options.listen, ANY_PORT) if usual else (options.listen,):
         with page_process(directory, listen, log_target(options), captured=True, open_browser=open_browser) as page:
             assert page.stdout is not None
-            said = ""
+            printed = ""
             # Its address comes last; a note on privileges may come first.
-            while not said.startswith("http") and (line := page.stdout.readline()):
-                said = line.decode(errors="replace").removeprefix("exhume: ").strip()
-            if said.startswith("http"):
-                yield said, page
+            while not printed.startswith("http") and (line := page.stdout.readline()):
+                printed = line.decode(errors="replace").removeprefix("exhume: ").strip()
+            if printed.startswith("http"):
+                yield printed, page
                 return
-    raise ExhumeError(said or "the page's server ended; see exhume serve --help")
+    raise ExhumeError(printed or "the page's server ended; see exhume serve --help")
 
 
 def _walk(texts: list[str]) -> None:

@@ -495,9 +495,9 @@ def _at_that_time(histories: Sequence[Sequence[tuple[int, object]]], which: I64A
         owners = np.repeat(np.arange(len(histories)), counts)
         # Sort everything together, each entry before the times that equal its own: then the last entry before is the
         # right one.
-        asked = np.repeat((0, 1), (len(since), len(several)))
+        is_query = np.repeat((0, 1), (len(since), len(several)))
         moments = np.concatenate([since, time[several]])
-        order = np.lexsort((asked, moments, np.concatenate([owners, which[several]])))
+        order = np.lexsort((is_query, moments, np.concatenate([owners, which[several]])))
         is_entry = order < len(since)
         last = order[np.maximum.accumulate(np.where(is_entry, np.arange(len(order)), 0))]
         # Before the first entry of all there is none; before the first of a later history, one of another.
