@@ -102,7 +102,8 @@ NODE_PANELS = (
         (Query(f"{f.KSOFTIRQD_LONGEST.sample}{NODE}", "in the last minute"),),
         unit="s",
         thresholds=(0.5, 5),
-        text="A network driver's watchdog fires after five seconds.",
+        text="A network driver's watchdog fires after five seconds. Of one that takes turns with other threads, the "
+        "mean of its waits.",
     ),
     Panel(
         "Memory cgroups",

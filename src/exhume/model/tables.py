@@ -431,6 +431,14 @@ def stood_still(waited_ns: int, run_ns: int, slices: int | None, span_ns: int, q
     return waited_ns / max(slices, 1) > turn
 
 
+def longest_wait(waited_ns: int, run_ns: int, slices: int | None, span_ns: int, queue: float | None) -> float:
+    """The longest wait (ns) of a per-core kernel thread, by the same row: all that it waited if it stood still, and the
+    mean of its waits if it took turns. Without a number of slices, all that it waited."""
+    if slices is None or stood_still(waited_ns, run_ns, slices, span_ns, queue):
+        return float(waited_ns)
+    return waited_ns / max(slices, 1)
+
+
 def queue_of(rows: Iterable[Columns], core: int, nanos: int) -> float | None:
     """The number of threads that waited for a core in a tick, on average, by its row of `cpu`; None if not known."""
     for cpu in rows:

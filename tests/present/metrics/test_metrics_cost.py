@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.present.metrics.ticks import STATES, Watched, events, tick
+from tests.present.metrics.ticks import STATES, Watched, events, threads, tick
 
 from exhume.model.tables import CgroupEvents, Events, Self, to_columns
 from exhume.present.metrics.exposition import RenderedMetrics
@@ -21,7 +21,7 @@ def large_tick(second: int, random: np.random.Generator) -> dict[str, object]:
     pids = random.integers(1, PROCESSES, CORES * 60).astype(np.int32)
     rows: dict[str, object] = {
         "cpu": {"cpu": np.arange(CORES, dtype=np.uint16), **shares, "wait_ns": random.integers(0, 10**9, CORES)},
-        "threads": {"comm": [f"ksoftirqd/{core}" for core in range(CORES)], "wait_ns": [1000] * CORES},
+        "threads": threads(*((f"ksoftirqd/{core}", 900_000_000, 90) for core in range(CORES))),
         "node": {"running": [90], "psi_cpu_some": [1], "psi_memory_some": [1], "psi_io_some": [1], "oom_kill": [0]},
         "samples": {
             "pid": pids,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.present.metrics.ticks import Watched, cpu, events, tick
+from tests.present.metrics.ticks import Watched, cpu, events, threads, tick
 
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.counting import DIRECT_RECLAIM
@@ -65,13 +65,42 @@ def test_runnable_threads_and_pressure() -> None:
 
 
 def test_waits_of_ksoftirqd() -> None:
-    threads = {"comm": ["ksoftirqd/3", "migration/3", "ksoftirqd/4"], "wait_ns": [2 * NANOS, 9 * NANOS, NANOS // 2]}
-    watched = Watched().tick(threads=threads)
+    watched = Watched().tick(
+        threads=threads(("ksoftirqd/3", 2 * NANOS, 1), ("migration/3", 9 * NANOS, 1), ("ksoftirqd/4", NANOS // 2, 1))
+    )
     assert watched.value("exhume_ksoftirqd_wait_seconds_total") == 2.5
     assert watched.value("exhume_ksoftirqd_longest_wait_seconds") == 2
     for _ in range(60):
-        watched.tick(threads={"comm": ["ksoftirqd/3"], "wait_ns": [0]})
+        watched.tick(threads=threads(("ksoftirqd/3", 0, 1)))
     assert watched.value("exhume_ksoftirqd_longest_wait_seconds") == 0
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "slices", "queue", "longest_s"),
+    [
+        pytest.param(0.9, 30, None, 0.03, id="turns"),
+        pytest.param(0.9, 30, 4.0, 0.03, id="turns-of-some"),
+        pytest.param(0.9, 30, 1.0, 0.9, id="a-long-wait-then-turns-with-one-other"),
+        pytest.param(0.9, 2, None, 0.9, id="two-long-waits"),
+        pytest.param(3.0, 60, 9.0, 3.0, id="longer-than-the-tick"),
+        pytest.param(0.1, 4, 1.0, 0.025, id="short-waits"),
+        pytest.param(0.9, None, 4.0, 0.9, id="not-counted"),
+    ],
+)
+def test_short_waits_that_add_up_are_no_long_wait(
+    waited_s: float, slices: int | None, queue: float | None, longest_s: float
+) -> None:
+    waits = None if queue is None else [0, 0, 0, int(queue * NANOS)]
+    rows = threads(("ksoftirqd/3", int(waited_s * NANOS), slices))
+    watched = Watched().tick(cpu=cpu({}, {}, {}, {}, wait_ns=waits), threads=rows)
+    assert watched.value("exhume_ksoftirqd_longest_wait_seconds") == pytest.approx(longest_s)
+    assert watched.value("exhume_ksoftirqd_wait_seconds_total") == pytest.approx(waited_s)
+
+
+def test_a_queue_counts_in_its_own_tick_alone() -> None:
+    rows = threads(("ksoftirqd/0", 9 * NANOS // 10, 30))
+    watched = Watched().tick(cpu=cpu({}, wait_ns=[NANOS])).tick(threads=rows)
+    assert watched.value("exhume_ksoftirqd_longest_wait_seconds") == pytest.approx(0.03)
 
 
 def cgroups(dying: int | None, visible: int | None = 50) -> dict[str, list[object]]:

@@ -36,6 +36,13 @@ def cpu(*cores: Mapping[str, int], wait_ns: Sequence[int | None] | None = None) 
     return columns
 
 
+def threads(*rows: tuple[str, int, int | None]) -> Columns:
+    """Per-core kernel threads: the name, the time that it waited, and the number of its turns."""
+    comms, waits, slices = zip(*rows, strict=True)
+    cores = [int(comm.partition("/")[2]) for comm in comms]
+    return {"comm": comms, "cpu": cores, "run_ns": [0] * len(rows), "wait_ns": waits, "slices": slices}
+
+
 def events(*rows: Events) -> Columns:
     return to_columns("events", rows)
 

@@ -76,7 +76,8 @@ KSOFTIRQD = Family(
 KSOFTIRQD_LONGEST = Family(
     "exhume_ksoftirqd_longest_wait_seconds",
     GAUGE,
-    f"Longest wait of a ksoftirqd thread that ended in the last {WINDOW_S} s, summed within a second.",
+    f"Longest wait of a ksoftirqd thread that ended in the last {WINDOW_S} s: all that it waited in a second if it "
+    "stood still, the mean of its waits if it took turns with other threads.",
     "seconds",
 )
 PRESSURE = Family(

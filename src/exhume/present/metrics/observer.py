@@ -27,6 +27,7 @@ from exhume.model.tables import (
     Columns,
     Losses,
     is_held,
+    longest_wait,
     loss_total,
 )
 from exhume.model.text import path_pattern
@@ -87,6 +88,8 @@ class MetricsObserver:
         self._cores: dict[int, float] = {}
         self._busiest: deque[tuple[int, int, int, int, tuple[int, ...]]] = deque()
         self._queues: deque[tuple[int, float]] = deque()
+        # The threads that waited for each core in the present tick, on average.
+        self._queue_of_core: dict[int, float] = {}
         self._waits: deque[tuple[int, float]] = deque()
         self._dying: dict[str, deque[tuple[int, int]]] = {}
         # Removed cgroups that were not released yet, in order of removal: the time, and the path pattern.
@@ -100,6 +103,7 @@ class MetricsObserver:
         """Update the metrics with the rows of a tick."""
         if self._began is None:
             self._began = tick.start
+        self._queue_of_core = {}
         takers: dict[str, Callable[[Tick, Columns], None]] = {
             "cpu": self._take_cpu,
             "threads": self._take_threads,
@@ -185,19 +189,23 @@ class MetricsObserver:
         for state, share in zip(STATES, of_states, strict=True):
             self._series[f.BUSIEST].set(share / 1000, state)
         if cpu.get("wait_ns") is not None:
-            waits = [wait for wait in _listed(cpu["wait_ns"]) if wait is not None]
-            self._series[f.RUN_QUEUE].add(sum(waits) / NANOS)
-            _keep_window(self._queues, (tick.end, max(waits, default=0) / max(tick.nanos, 1)))
+            waits = {core: wait for core, wait in zip(cores, _listed(cpu["wait_ns"]), strict=True) if wait is not None}
+            self._queue_of_core = {core: wait / max(tick.nanos, 1) for core, wait in waits.items()}
+            self._series[f.RUN_QUEUE].add(sum(waits.values()) / NANOS)
+            _keep_window(self._queues, (tick.end, max(self._queue_of_core.values(), default=0.0)))
             self._series[f.WORST_QUEUE].set(max(threads for _, threads in self._queues))
 
     def _take_threads(self, tick: Tick, threads: Columns) -> None:
-        waits = [
-            wait
-            for comm, wait in zip(threads["comm"], threads["wait_ns"], strict=True)
-            if comm.startswith("ksoftirqd/")
+        names = ("comm", "cpu", "run_ns", "wait_ns", "slices")
+        rows = [
+            row for comm, *row in zip(*(threads[name] for name in names), strict=True) if comm.startswith("ksoftirqd/")
         ]
-        self._series[f.KSOFTIRQD].add(sum(waits) / NANOS)
-        _keep_window(self._waits, (tick.end, max(waits, default=0) / NANOS))
+        self._series[f.KSOFTIRQD].add(sum(waited for _, _, waited, _ in rows) / NANOS)
+        waits = (
+            longest_wait(waited, ran, slices, tick.nanos, self._queue_of_core.get(core))
+            for core, ran, waited, slices in rows
+        )
+        _keep_window(self._waits, (tick.end, max(waits, default=0.0) / NANOS))
         self._series[f.KSOFTIRQD_LONGEST].set(max(wait for _, wait in self._waits))
 
     def _take_node(self, tick: Tick, node: Columns) -> None:
