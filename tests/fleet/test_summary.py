@@ -105,6 +105,19 @@ def test_stalls(scene):
     assert [row["ksoftirqd_wait_s"] for row in (calm, sick, after)] == [0.0, 3.0, 0.02]
 
 
+def test_short_waits_of_a_ksoftirqd_that_add_up_are_no_long_wait(tmp_path):
+    scene = Scene(cores=2, seconds=300)
+    scene.core(1, 60, 180, wait_ns=4 * NANOS).core(1, 180, 240, wait_ns=NANOS)
+    # 30 turns with no other, and with four; two waits; 30 turns with one other; turns that were not counted.
+    for second, slices in ((10, 30), (70, 30), (130, 2), (190, 30), (250, None)):
+        values = {"run_ns": 0, "wait_ns": 900_000_000, "slices": slices}
+        scene.row("threads", second, tid=9, comm="ksoftirqd/1", cpu=1, **values)
+    # On another core, in the same second.
+    scene.row("threads", 70, tid=8, comm="ksoftirqd/0", cpu=0, run_ns=0, wait_ns=100_000_000, slices=2)
+    rows = rows_of(summarised(scene.write(tmp_path)))
+    assert [row["ksoftirqd_wait_s"] for row in rows] == [0.9, 0.05, 0.9, 0.9, 0.9]
+
+
 def test_counts_of_the_node(scene):
     calm, sick, after, _ = scene
     assert (sick["pressure_cpu"], sick["pressure_memory"], sick["pressure_io"]) == (0.25, 0.0, 0.001)

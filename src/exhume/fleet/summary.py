@@ -18,10 +18,10 @@ from exhume.collect.sources.netdev import NetdevSource
 from exhume.diagnose.counting import DIRECT_RECLAIM, LEAKED_AFTER_NS, NIC_RESET, ContainerRestarts, is_nic_timeout
 from exhume.diagnose.moments import moments_of
 from exhume.fleet.schema import STATES, SUMMARIES
-from exhume.model.clock import NANOS
+from exhume.model.clock import MILLIS, NANOS
 from exhume.model.facts import RecordingFacts
 from exhume.model.job_event import FAILURES, SOURCE
-from exhume.model.tables import INCIDENT, is_held
+from exhume.model.tables import INCIDENT, STOOD_STILL_NS, is_held, longest_wait
 from exhume.store.format.schema import UnreadableFile
 from exhume.store.read.events import EventView, views
 from exhume.store.read.index import Segment
@@ -352,11 +352,9 @@ def _of_node(reader: _Reader) -> Values:
         kills = rows.numbers("oom_kill")
         if not np.isnan(kills).all():
             found["oom_kills"] = np.minimum(reader.sums(rows, kills), _LARGEST_COUNT).astype(int).tolist()
-    threads = reader.table("threads", ("time", "comm", "wait_ns"))
+    threads = reader.table("threads", ("time", "comm", "cpu", "run_ns", "wait_ns", "slices"))
     if threads is not None:
-        softirqs = np.array([comm.startswith("ksoftirqd/") for comm in threads.column("comm").to_pylist()], np.bool_)
-        waits = threads.numbers("wait_ns") * softirqs / NANOS
-        found["ksoftirqd_wait_s"] = _rounded(reader.maxima(threads, waits), 2)
+        found["ksoftirqd_wait_s"] = _rounded(reader.maxima(threads, _softirq_waits(reader, threads)) / NANOS, 2)
     throttling = reader.table("throttling", ("time", "throttled_ns"))
     throttled = np.zeros(size) if throttling is None else reader.sums(throttling, throttling.numbers("throttled_ns"))
     found["throttled_s"] = _rounded(throttled / NANOS, 2)
@@ -366,6 +364,36 @@ def _of_node(reader: _Reader) -> Values:
         used = reader.sums(own, own.numbers("user_us") + own.numbers("system_us"))
         found["recorder_cpu"] = _rounded(used / spans_us, 4)
     return found
+
+
+def _softirq_waits(reader: _Reader, threads: _Rows) -> Floats:
+    """The longest wait (ns) of a ksoftirqd in each row; 0 in those of other threads."""
+    found = np.zeros(len(threads.wall))
+    waited = threads.numbers("wait_ns").astype(np.int64)
+    softirqs = np.array([comm.startswith("ksoftirqd/") for comm in threads.column("comm").to_pylist()], np.bool_)
+    places = np.flatnonzero(softirqs & (waited > 0))
+    columns = [threads.column(name).take(places).to_pylist() for name in ("cpu", "run_ns", "slices")]
+    # Most minutes have no wait for which the queue of its core matters.
+    ticks = _ticks_of_cores(reader, threads.wall[softirqs & (waited >= STOOD_STILL_NS)])
+    rows = zip(places.tolist(), threads.wall[places].tolist(), waited[places].tolist(), *columns, strict=True)
+    for place, wall, wait, core, ran, slices in rows:
+        span_ns, queue = ticks.get((wall, core), (NANOS, None))
+        found[place] = longest_wait(wait, ran, slices, span_ns, queue)
+    return found
+
+
+def _ticks_of_cores(reader: _Reader, walls: Ints) -> dict[tuple[int, int], tuple[int, float | None]]:
+    """How long the ticks that began at these times lasted (ns), and the threads that waited in them on average, by time
+    and core."""
+    rows = reader.table("cpu", ("time", "cpu", "span_ms", "wait_ns")) if len(walls) else None
+    if rows is None:
+        return {}
+    places = np.flatnonzero(np.isin(rows.wall, walls))
+    columns = [rows.column(name).take(places).to_pylist() for name in ("cpu", "span_ms", "wait_ns")]
+    return {
+        (wall, core): (span_ms * MILLIS, None if waited is None else waited / max(span_ms * MILLIS, 1))
+        for wall, core, span_ms, waited in zip(rows.wall[places].tolist(), *columns, strict=True)
+    }
 
 
 def _of_cgroups(reader: _Reader) -> Values:

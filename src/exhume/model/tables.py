@@ -409,7 +409,7 @@ def is_held(kernel: Any, stolen: Any) -> Any:
 
 # A thread that waits longer than this without a pause stands still: a TCP sender repeats what is not acknowledged by
 # then (include/net/tcp.h, TCP_RTO_MIN).
-_STOOD_STILL_NS = 200_000_000
+STOOD_STILL_NS = 200_000_000
 # How long a fair scheduler lets each waiting thread run at most before it is another's turn: a slice of 3 ms
 # (kernel/sched/fair.c, sysctl_sched_base_slice), which ends at a timer tick: every 10 ms with CONFIG_HZ=100.
 _SLICE_NS = 10_000_000
@@ -422,10 +422,10 @@ def stood_still(waited_ns: int, run_ns: int, slices: int | None, span_ns: int, q
     threads that waited for that core on average. The waits of a thread that takes turns with others add up to most of a
     second, although each is short: then their mean is no longer than a turn. One long wait raises the mean, with many
     short ones behind it as well. Without a number of slices, it may have been one wait."""
-    if waited_ns < _STOOD_STILL_NS:
+    if waited_ns < STOOD_STILL_NS:
         return False
     # What can't have passed within the tick is one wait, which began before it.
-    if slices is None or waited_ns + run_ns - span_ns >= _STOOD_STILL_NS:
+    if slices is None or waited_ns + run_ns - span_ns >= STOOD_STILL_NS:
         return True
     turn = _TURN_NS if queue is None else max(1.0, queue) * _SLICE_NS
     return waited_ns / max(slices, 1) > turn
