@@ -5,6 +5,7 @@ browser. That wait is no finding's symptom, and what threads waited for that cor
 """
 
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from exhume.diagnose.accounting import OVERCOMMIT
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.engine import with_symptoms
 from exhume.diagnose.evidence.case import Case
+from exhume.diagnose.focus import find_foci
 from exhume.diagnose.symptoms import Symptom, find_symptoms, is_made_by
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Diagnosis, Finding, Link, Severity
@@ -238,3 +240,24 @@ def test_what_is_only_worth_knowing_caused_nothing() -> None:
         severity: with_symptoms(Finding("user-hog", "", severity, 0.9, "", ()), [wait]).chain for severity in Severity
     }
     assert [severity for severity, chain in chains.items() if chain] == [Severity.CRITICAL, Severity.WARNING]
+
+
+def overlapping() -> Scene:
+    """A walker that has most of a core for 50 s, a reader that holds another for 8 s of them, a line that either may
+    have made, and a wait."""
+    scene = Scene(cores=4, seconds=120).node(0, 120, mounts=6_000)
+    scene.row("cgroups", 5, hierarchy="memory", parent="", kernel=30_300, visible=300, dying=30_000)
+    scene.core(1, 30, 80, user=100, system=600).stack(1, 30, 80, 0.6, "kubelet", 77, WALK)
+    scene.core(2, 50, 58, user=0, system=980).stack(2, 50, 58, 0.97, "agent", 900, MOUNTS)
+    scene.row("threads", 57, tid=17, comm="ksoftirqd/2", cpu=2, run_ns=0, wait_ns=3 * NANOS, slices=1)
+    return stalled_queue(scene, 57)
+
+
+def test_a_symptom_of_overlapping_foci_is_listed_once(tmp_path: Path) -> None:
+    scene = overlapping()
+    recording = scene.write(tmp_path)
+    foci = [focus.window for focus in find_foci(recording, scene.window)]
+    assert any(not one.clamp(other).empty for one, other in combinations(foci, 2))
+    found = judged_recording(recording, scene.window)
+    assert len(set(found.symptoms)) == len(found.symptoms)
+    assert {"symptom.log", KSOFTIRQD} <= {link.code for link in found.symptoms}

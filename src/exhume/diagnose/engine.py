@@ -89,7 +89,8 @@ def diagnose(
         ruled_out=[reason for cause, reason in against.items() if cause not in best],
         blind_spots=blind_spots(recording, cases),
         baseline=(head.case.baseline.since, head.case.baseline.until),
-        symptoms=[symptom.link for symptom in symptoms],
+        # Foci overlap where a peak stands on top of a longer stretch.
+        symptoms=list(dict.fromkeys(symptom.link for symptom in symptoms)),
         accounting=head.ledger.accounting() if len(head.case.now("cpu")) else None,
         failures=explained_failures(recording, findings),
         labels=recording.facts.labels,
