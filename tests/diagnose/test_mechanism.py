@@ -27,7 +27,7 @@ from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.focus import find_foci
 from exhume.diagnose.symptoms import Symptom, find_symptoms, is_made_by
 from exhume.model.clock import NANOS, Window
-from exhume.model.finding import Diagnosis, Finding, Link, Severity
+from exhume.model.finding import Diagnosis, Evidence, Finding, Link, Role, Severity
 from exhume.store.read.recording import Recording
 
 WAITED = 700_000_000
@@ -261,3 +261,33 @@ def test_a_symptom_of_overlapping_foci_is_listed_once(tmp_path: Path) -> None:
     found = judged_recording(recording, scene.window)
     assert len(set(found.symptoms)) == len(found.symptoms)
     assert {"symptom.log", KSOFTIRQD} <= {link.code for link in found.symptoms}
+
+
+def test_a_symptom_stands_in_the_chain_of_the_first_finding_that_made_it(tmp_path: Path) -> None:
+    found = judged(overlapping(), tmp_path)
+    assert [(each.cause, str(each.severity)) for each in found.findings] == [
+        ("mount-storm", "critical"),
+        ("zombie-memcgs", "warning"),
+    ]
+    assert [len(lines_of(each)) for each in found.findings] == [1, 0]
+
+
+def test_a_line_that_a_cause_quotes_itself_stands_in_its_chain_once(tmp_path: Path) -> None:
+    scene = hog(Scene(cores=8, seconds=40), 5)
+    text = "workqueue: zorp_scrub_work_fn hogged CPU for >10000us 16 times"
+    scene.event(25, "workqueue-hog", text, "warning", comm="zorp_scrub_work_fn")
+    finding = judged(scene, tmp_path).findings[0]
+    assert finding.cause == "workqueue-hog"
+    lines = [link for link in finding.chain if any(quote.table == "events" for quote in link.evidence)]
+    assert [(link.role, link.code) for link in lines] == [(Role.SYMPTOM, "shared.log")]
+
+
+def test_symptoms_of_a_finding_before_leave_room_for_others() -> None:
+    symptoms = [
+        Symptom("log", Severity.CRITICAL, at, "a line", (Evidence("events", "kind", "count", 1, at, at + 1),))
+        for at in range(6)
+    ]
+    first = with_symptoms(Finding("mount-storm", "", Severity.CRITICAL, 0.9, "", ()), symptoms)
+    second = with_symptoms(Finding("zombie-memcgs", "", Severity.WARNING, 0.9, "", ()), symptoms, [first])
+    assert [link.at for link in first.chain] == [0, 1, 2, 3]
+    assert [link.at for link in second.chain] == [4, 5]

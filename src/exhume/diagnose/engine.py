@@ -1,6 +1,6 @@
 """Diagnose a window: find the foci, examine every cause, drop findings that others explain, and rank the rest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,7 +75,9 @@ def diagnose(
     ranked = sorted(best.values(), key=lambda pair: _rank(pair[0], pair[1], most, harmed=harmed))
     ranked = overcommit_after_causes(ranked)
     symptoms = [symptom for one in judged for symptom in one.symptoms]
-    findings = [_complete(one, each) for one, each in ranked]
+    findings: list[Finding] = []
+    for one, each in ranked:
+        findings.append(_complete(one, each, findings))
     # The accounting shown in the headline is that of the focus of the headline finding.
     head = ranked[0][0] if ranked and ranked[0][1].finding.severity is not Severity.INFO else judged[0]
     for reason in (each for one in judged for each in one.ruled_out):
@@ -163,10 +165,10 @@ def _much_lost(ledger: Ledger) -> float:
     return max(_limit("much_lost_s"), _limit("much_lost") * ledger.core_seconds)
 
 
-def _complete(one: Judged, each: Found) -> Finding:
-    """Return the finding with names, comparisons, symptoms, and the time lost to it."""
+def _complete(one: Judged, each: Found, before: Iterable[Finding]) -> Finding:
+    """Return the finding with names, comparisons, symptoms that no finding before it has, and the time lost to it."""
     case, finding = one.case, with_comparison(one.case, with_names(one.case, each.finding))
-    finding = with_symptoms(finding, _made(case, each, one.symptoms))
+    finding = with_symptoms(finding, _made(case, each, one.symptoms), before)
     if finding.severity is not Severity.INFO:
         finding = with_changes(case, finding)
     lost = round(one.ledger.lost_to(finding.cause), 3)
@@ -334,12 +336,16 @@ def _may_have_made(finding: Finding, symptom: Symptom) -> bool:
     return cpu is not None and symptom.cpu in (None, cpu)
 
 
-def with_symptoms(finding: Finding, symptoms: list[Symptom]) -> Finding:
-    """Return the finding with the symptoms that it caused at the head of its chain. Info findings and those that affect
-    only their own workload caused none."""
+def with_symptoms(finding: Finding, symptoms: list[Symptom], before: Iterable[Finding] = ()) -> Finding:
+    """Return the finding with the symptoms that it caused at the head of its chain, but those that it quotes itself or
+    that stand in the chain of a finding before it. Info findings and those that affect only their own workload caused
+    none."""
     if finding.severity is Severity.INFO or finding.scope is Scope.WORKLOAD:
         return finding
     own = [link for link in finding.chain if link.role == "symptom"]
+    others = (link for each in before for link in each.chain if link.role == "symptom")
+    quoted = {quote for link in (*own, *others) for quote in link.evidence}
+    symptoms = [symptom for symptom in symptoms if not symptom.evidence or set(symptom.evidence) - quoted]
     room = max(0, int(_limit("most_symptoms")) - len(own))
     links: list[Link] = [*[each.link for each in symptoms[:room]], *own]
     return replace(finding, chain=(*links, *[link for link in finding.chain if link.role != "symptom"]))
