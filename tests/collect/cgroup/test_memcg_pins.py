@@ -218,6 +218,21 @@ def shown_of_three_file_systems(node: FakeNode, directory: Path) -> list[str]:
     return [candidate.shown for place in places for candidate in place]
 
 
+def test_files_of_a_container_are_not_searched_again_with_their_disk(node: FakeNode) -> None:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        upper = Path(directory) / "overlay2/one/diff"
+        (upper / "deep").mkdir(parents=True)
+        for path in (upper / "a", upper / "deep/b", Path(directory) / "c"):
+            path.touch()
+        node.mounts(
+            f"36 35 98:0 / {directory} rw - ext4 /dev/disk rw",
+            f"37 35 0:50 / /o rw - overlay overlay rw,lowerdir=/l,upperdir={upper},workdir=/w",
+        )
+        places = candidates.candidates(node.host, [], candidates.ProcessFiles())
+        shown = [candidate.shown.removeprefix(directory) for place in places for candidate in place]
+    assert shown == ["/overlay2/one/diff/a", "/overlay2/one/diff/deep/b", "/c"]
+
+
 @pytest.mark.root
 def test_pages_are_reported_files_of_any_length(tmp_path: Path) -> None:
     """Each of many files, from empty to larger than the arena's slices, has as many pages in memory as it should."""

@@ -176,6 +176,8 @@ DISKS = frozenset(
 )
 # Their metadata is not cached as pages of the block device.
 METADATA_UNSEEN = frozenset({"xfs", "btrfs", "zfs", "bcachefs"})
+# Their inode numbers change or are used again once an inode is evicted, so they don't identify a directory.
+_LOOSE_INODES = frozenset({"overlay", "vfat"})
 # Below the root of a disk: places where short-lived programs leave their files.
 BUSY_PLACES = (
     "var/log",
@@ -251,12 +253,19 @@ def blind_spots(host: Host, processes: ProcessFiles) -> list[str]:
     return found
 
 
-def below(directory: str, shown: str, cachestat: bool = True) -> Iterator[Candidate]:
-    """Every regular file of one filesystem below a directory, those near the top first; or a single file."""
+def below(
+    directory: str, shown: str, cachestat: bool = True, listed: set[FileKey] | None = None
+) -> Iterator[Candidate]:
+    """Every regular file of one filesystem below a directory, those near the top first; or a single file. Directories
+    in `listed` are skipped, and those that are listed are added to it."""
     try:
         status = os.lstat(directory)
     except OSError:
         return
+    if listed is not None:
+        if (status.st_dev, status.st_ino) in listed:
+            return
+        listed.add((status.st_dev, status.st_ino))
     if stat.S_ISREG(status.st_mode):
         yield Candidate(directory, shown, cachestat=cachestat)
     pending = deque([(directory, shown.rstrip("/"))] if stat.S_ISDIR(status.st_mode) else [])
@@ -274,10 +283,16 @@ def below(directory: str, shown: str, cachestat: bool = True) -> Iterator[Candid
             continue
         for place, called in inside:
             try:
-                if os.lstat(place).st_dev == status.st_dev:
-                    pending.append((place, called))
+                found = os.lstat(place)
             except OSError:
                 continue
+            if found.st_dev != status.st_dev:
+                continue
+            if listed is not None:
+                if (found.st_dev, found.st_ino) in listed:
+                    continue
+                listed.add((found.st_dev, found.st_ino))
+            pending.append((place, called))
 
 
 def _tmpfs_files(host: Host, mounts: list[Mount], processes: ProcessFiles) -> Iterator[Iterator[Candidate]]:
@@ -327,7 +342,9 @@ def _disk_files(host: Host, mounts: list[Mount]) -> Iterator[Iterator[Candidate]
             if kept is None or len(mount.root) < len(kept.root):
                 disks[mount.device] = mount
     uppers = [upper for mount in disks.values() if (upper := mount.option("upperdir"))]
-    yield _in_turns(below(upper, upper) for upper in uppers)
+    # Busy places contain each other, and disks contain all of them: each directory is listed once.
+    listed: set[FileKey] = set()
+    yield _in_turns(below(upper, upper, listed=listed) for upper in uppers)
     # A container's own root is scanned as mounted; other overlays through their upper directories.
     shown = [mount for mount in disks.values() if mount.kind != "overlay" or mount.point == "/"]
     # Filesystems other than the root usually have a purpose of their own and come first; in the root, the busy places
@@ -335,8 +352,9 @@ def _disk_files(host: Host, mounts: list[Mount]) -> Iterator[Iterator[Candidate]
     places = []
     for mount in sorted(shown, key=lambda mount: (mount.point == "/", mount.point)):
         seen = mount.kind != "overlay"
-        busy = [below(f"/{place}", f"/{place}", seen) for place in BUSY_PLACES] if mount.point == "/" else []
-        places.append(chain(*busy, below(str(host.resolve(mount.point)), mount.point, seen)))
+        once = None if mount.kind in _LOOSE_INODES else listed
+        busy = [below(f"/{place}", f"/{place}", seen, once) for place in BUSY_PLACES] if mount.point == "/" else []
+        places.append(chain(*busy, below(str(host.resolve(mount.point)), mount.point, seen, once)))
     yield _in_turns(places)
 
 
