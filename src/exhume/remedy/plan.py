@@ -6,6 +6,7 @@ from datetime import UTC
 from pathlib import Path
 
 from exhume.collect.cgroup.census import take_census
+from exhume.collect.cgroup.pins import KnownPins
 from exhume.diagnose.catalogue import catalogue
 from exhume.diagnose.growth import THRESHOLDS
 from exhume.model.audit import Audit, Manager, Service
@@ -35,7 +36,8 @@ Progress = Callable[[str, float], None]
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     """The input of a plan. `find` returns the finding of a cause, `recording` the recording of this boot and a note if
-    there is none; each is called only if needed."""
+    there is none; each is called only if needed. `known` keeps the files that pin zombies for when the plan is
+    applied."""
 
     target: str | None
     work_dir: Path
@@ -46,6 +48,7 @@ class PlanRequest:
     scope: Scope = field(default_factory=Scope)
     recording: Callable[[], tuple[Recording | None, str]] = lambda: (None, "")
     progress: Progress = lambda stage, share: None
+    known: KnownPins = field(default_factory=KnownPins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,7 @@ def _zombie_step(node: Node, request: PlanRequest) -> Step | None:
 
 
 def _look_at_zombies(node: Node, request: PlanRequest) -> Plan:
-    watch = Watch(node.root.host, request.work_dir, request.scope.below, request.scope.search)
+    watch = Watch(node.root.host, request.work_dir, request.scope.below, request.scope.search, known=request.known)
     return make_plan(watch.situation(lambda share: request.progress("looking at zombies", share)))
 
 

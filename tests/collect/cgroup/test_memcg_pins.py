@@ -19,7 +19,7 @@ from exhume.collect.cgroup import candidates, pins
 from exhume.collect.cgroup.candidates import Candidate, SearchLimit
 from exhume.collect.cgroup.census import take_census
 from exhume.collect.cgroup.pages import PAGE, PageReader, cached_pages, cached_runs
-from exhume.collect.cgroup.pins import classify, likely_pins
+from exhume.collect.cgroup.pins import KnownPins, classify, likely_pins
 from exhume.collect.cgroup.residuals import residuals
 from exhume.lab.zombies import ZombieLab, make_zombies
 from exhume.model.zombies import ParentResidual, PinKind, PinnedFile, PinReport
@@ -216,6 +216,75 @@ def shown_of_three_file_systems(node: FakeNode, directory: Path) -> list[str]:
     node.mounts(*lines)
     places = candidates.candidates(node.host, [], candidates.ProcessFiles())
     return [candidate.shown for place in places for candidate in place]
+
+
+class CountedSearches:
+    """Files with one page each, all of them charged to the parent of zombies; counts how often all are listed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+        self.directory, self.listed, self.files = directory, 0, [directory / "a", directory / "b"]
+        self.inode = directory.stat().st_ino
+        monkeypatch.setattr(pins, "candidates", self._candidates)
+        monkeypatch.setattr(pins, "scan_processes", lambda *_: candidates.ProcessFiles())
+        monkeypatch.setattr(pins, "PageReader", lambda host: self)
+        self._owners: list[int] = []
+
+    def search(self, node: FakeNode, pages: int, known: KnownPins) -> PinReport:
+        for path in self.files:
+            path.write_bytes(b"x")
+        parent = ParentResidual(str(self.directory), 1, None, file_bytes=pages * PAGE)
+        return likely_pins(node.host, [parent], known=known)
+
+    def _candidates(self, *_: object) -> list[Iterator[Candidate]]:
+        self.listed += 1
+        return [(Candidate(str(path), path.name) for path in self.files)]
+
+    room = 1 << 30
+
+    def add(self, owner: int, fd: int, offset: int, length: int, *, all_cached: bool) -> bool:
+        self._owners.append(owner)
+        return True
+
+    def look(self, suspects: object) -> list[pins.Piece]:
+        owners, self._owners = self._owners, []
+        cgroups, flags = np.array([self.inode], np.uint64), np.zeros(1, np.uint64)
+        return [pins.Piece(owner, 1, cgroups, flags, flags > 0) for owner in owners]
+
+    def __enter__(self) -> "CountedSearches":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+def test_a_node_is_not_searched_again_for_what_is_known(
+    node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches, known = CountedSearches(monkeypatch, tmp_path), KnownPins()
+    first = searches.search(node, 40, known)
+    again = searches.search(node, 40, known)
+    assert searches.listed == 1
+    assert [file.path for file in first.files] == ["a", "b"]
+    assert (again.files, again.blind_spots, again.looked_at) == (first.files, first.blind_spots, first.looked_at)
+    # One page more is within what statistics are off by; a tenth is new zombies.
+    searches.search(node, 41, known)
+    assert searches.listed == 1
+    searches.files.append(tmp_path / "c")
+    later = searches.search(node, 44, known)
+    assert searches.listed == 2
+    assert [file.path for file in later.files] == ["a", "b", "c"]
+
+
+def test_known_files_that_no_longer_pin_are_left_out(
+    node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches, known = CountedSearches(monkeypatch, tmp_path), KnownPins()
+    searches.search(node, 40, known)
+    for path in searches.files:
+        path.write_bytes(b"")
+    searches.files = []
+    report = searches.search(node, 2, known)
+    assert (report.files, searches.listed) == ([], 1)
 
 
 def test_files_of_a_container_are_not_searched_again_with_their_disk(node: FakeNode) -> None:

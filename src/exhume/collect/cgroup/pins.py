@@ -47,6 +47,8 @@ _LEAST_FILES = 2048
 _PROCESSES_SHARE = 0.25
 _SLICE = 256 << 20
 _LOOK_EVERY_S = 0.5
+# A search is repeated if more than this part of what it looked for is newly missing.
+_NEW_SHARE = 0.05
 _DEVICE_S = 2.0
 _TMPFS_MAGIC = 0x01021994
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -60,10 +62,14 @@ def likely_pins(
     roots: Sequence[Path] = (),
     progress: Progress | None = None,
     seconds: float = SECONDS,
+    *,
+    known: "KnownPins | None" = None,
 ) -> PinReport:
     """The files that pin zombies below these parents. `roots` are directories to search first; the search ends when all
-    bytes of the parents are accounted for, or after the time limit in seconds (see `SearchLimit`)."""
+    bytes of the parents are accounted for, or after the time limit in seconds (see `SearchLimit`). With `known`, from
+    an earlier search, it is only repeated if it is likely to find others; the known files are looked at in any case."""
     began = time.monotonic()
+    known = known if known is not None else KnownPins()
     if not parents:
         return PinReport()
     try:
@@ -76,9 +82,11 @@ def likely_pins(
         limit = SearchLimit(seconds, _LEAST_FILES)
         processes = scan_processes(host, seconds * _PROCESSES_SHARE)
         search = _Search(reader, parents, limit, progress or (lambda _: None))
-        for place in candidates(host, roots, processes):
-            if not search.through(place):
-                break
+        if not known.account_for(search):
+            for place in candidates(host, roots, processes):
+                if not search.through(place):
+                    break
+            known.keep(search)
     files = [_pinned(host, found, search.parent_of(found), processes) for found in search.found.values()]
     files += search.swapped()
     files.sort(key=lambda file: (-file.pages, file.path))
@@ -90,7 +98,7 @@ def likely_pins(
 
 @dataclass(slots=True)
 class _Found:
-    """A file with pages of suspects."""
+    """A file with pages of suspects, or in swap."""
 
     candidate: Candidate
     key: FileKey
@@ -106,11 +114,51 @@ class _Found:
     parents: Counter[int] = field(default_factory=Counter)
 
     @property
+    def pages_in_swap(self) -> int:
+        """For a file on tmpfs: how many of its pages are not in memory."""
+        return max(0, self.allocated - self.resident)
+
+    @property
     def kind(self) -> PinKind:
         """What its pages are, before it is known which processes hold them."""
         if self.candidate.device:
             return PinKind.METADATA
         return PinKind.SHMEM if 2 * self.shmem > self.pages else PinKind.FILE
+
+
+@dataclass(slots=True)
+class KnownPins:
+    """What the last search of the whole node found, for those that follow it soon: it would find the same again."""
+
+    files: list[Candidate] = field(default_factory=list)
+    # The bytes for which it found no file, by parent (and "" for swap; empty before the first search), of how many.
+    missing: dict[str, int] = field(default_factory=dict)
+    expected: int = 0
+    looked_at: int = 0
+    out_of_time: bool = False
+    closed_devices: list[str] = field(default_factory=list)
+
+    def keep(self, search: "_Search") -> None:
+        """Replace what is known by the result of a search, unless the time was over before it got as far."""
+        if search.out_of_time and search.looked_at < self.looked_at:
+            return
+        self.files = [found.candidate for found in (*search.found.values(), *search.partly_in_swap())]
+        self.missing, self.expected = search.missing_by_parent(), search.expected_in_all
+        self.looked_at, self.out_of_time = search.looked_at, search.out_of_time
+        self.closed_devices = list(search.closed_devices)
+
+    def account_for(self, search: "_Search") -> bool:
+        """Look at the known files only; True unless they leave notably more missing below any parent than before."""
+        if not self.missing:
+            return False
+        search.through(self.files)
+        new = sum(max(0, size - self.missing.get(name, 0)) for name, size in search.missing_by_parent().items())
+        if new > _NEW_SHARE * self.expected:
+            return False
+        search.looked_at = max(search.looked_at, self.looked_at)
+        search.out_of_time |= self.out_of_time
+        search.closed_devices += (name for name in self.closed_devices if name not in search.closed_devices)
+        return True
 
 
 class _Search:
@@ -134,8 +182,8 @@ class _Search:
         self._owners: list[_Found] = []
         self._pieces_found: dict[PinKind, int] = dict.fromkeys(self._expected, 0)
         self._in_swap: list[_Found] = []
-        self._closed_devices: list[str] = []
-        self._out_of_time = False
+        self.closed_devices: list[str] = []
+        self.out_of_time = False
         self._looked = time.monotonic()
         self.found: dict[FileKey, _Found] = {}
         self.looked_at = 0
@@ -151,11 +199,33 @@ class _Search:
         beyond = -sum(min(0, size) for size in missing)
         return sum(max(0, size) for size in missing) + max(0, self._unclassified - beyond)
 
+    @property
+    def expected_in_all(self) -> int:
+        """All bytes that files may account for, in memory and in swap."""
+        return self.expected_bytes + self._swap
+
+    def missing_by_parent(self) -> dict[str, int]:
+        """Bytes for which no file was found yet, by the path of the parent; "" is what is in swap."""
+        held: Counter[tuple[int, bool]] = Counter()
+        for found in self.found.values():
+            for inode, pages in found.parents.items():
+                held[inode, found.kind is PinKind.SHMEM] += pages * PAGE
+        missing = {"": max(0, self._swap - sum(found.pages_in_swap for found in self._in_swap) * PAGE)}
+        for inode, parent in self._by_inode.items():
+            shmem, cached = parent.shmem_bytes - held[inode, True], parent.file_bytes - held[inode, False]
+            beyond = -min(0, shmem) - min(0, cached)
+            missing[parent.path] = max(0, shmem) + max(0, cached) + max(0, parent.unclassified_bytes - beyond)
+        return missing
+
+    def partly_in_swap(self) -> list[_Found]:
+        """tmpfs files with swapped pages, if zombies have any pages in swap."""
+        return [found for found in self._in_swap if found.pages_in_swap] if self._swap else []
+
     def through(self, files: Iterable[Candidate]) -> bool:
         """Examine all of these; False when there is no need, or no time, to continue."""
         for candidate in files:
             if self._limit.reached(self.looked_at):
-                self._out_of_time = True
+                self.out_of_time = True
                 break
             self._add(candidate)
             if time.monotonic() > self._looked + _LOOK_EVERY_S:
@@ -163,14 +233,14 @@ class _Search:
                 if self._complete():
                     break
         self._look()
-        return not (self._out_of_time or self._complete())
+        return not (self.out_of_time or self._complete())
 
     def blind_spots(self) -> list[str]:
         spots = []
-        if self._out_of_time and self.missing_bytes():
+        if self.out_of_time and self.missing_bytes():
             spots.append(f"the search ran out of time after {self.looked_at:,} files: more may pin than were found")
-        if self._closed_devices and self.missing_bytes():
-            spots.append(f"filesystem metadata can't be looked at: {', '.join(self._closed_devices)}")
+        if self.closed_devices and self.missing_bytes():
+            spots.append(f"filesystem metadata can't be looked at: {', '.join(self.closed_devices)}")
         if self._hidden:
             spots.append("memory of processes (anonymous pages) can't be traced to the process that holds it")
         if self._swap:
@@ -178,13 +248,11 @@ class _Search:
         return spots
 
     def swapped(self) -> list[PinnedFile]:
-        """tmpfs files with swapped pages, if zombies have any pages in swap."""
-        if not self._swap:
-            return []
+        """The same as pins: files that are likely to hold zombies by their pages in swap."""
         return [
             PinnedFile(found.candidate.shown, PinKind.SWAP, pages, pages * PAGE, certain=False)
-            for found in self._in_swap
-            if (pages := found.allocated - found.resident) > 0
+            for found in self.partly_in_swap()
+            if (pages := found.pages_in_swap)
         ]
 
     def _add(self, candidate: Candidate) -> None:
@@ -192,7 +260,7 @@ class _Search:
             fd = os.open(candidate.path, _FLAGS | os.O_NOATIME)
         except OSError as error:
             if candidate.device:
-                self._closed_devices.append(f"{candidate.shown} ({error.strerror})")
+                self.closed_devices.append(f"{candidate.shown} ({error.strerror})")
             return
         try:
             self._place(candidate, fd, os.fstat(fd))
@@ -223,14 +291,14 @@ class _Search:
             if self._reader.add(len(self._owners), fd, offset, length, all_cached=device):
                 self._owners.append(found)
             if self._limit.reached(self.looked_at):
-                self._out_of_time = True
+                self.out_of_time = True
                 return
 
     def _stretches(self, fd: int, size: int, cached: int | None, device: bool) -> Iterator[tuple[int, int]]:
         """The ranges of a file that are worth mapping: those with cached pages."""
         if device and cached is None:
             # mincore reports none of a device's pages: their buffers are up to date, but the pages themselves are not.
-            self._closed_devices.append("this kernel (before 6.5) has no cachestat")
+            self.closed_devices.append("this kernel (before 6.5) has no cachestat")
         elif device:
             for offset, length in cached_runs(fd, size, time.monotonic() + _DEVICE_S):
                 yield from ((at, min(_SLICE, offset + length - at)) for at in range(offset, offset + length, _SLICE))
@@ -267,7 +335,7 @@ class _Search:
 
     def _complete(self) -> bool:
         """Whether everything is found (among what was examined so far)."""
-        in_swap = sum(max(0, found.allocated - found.resident) for found in self._in_swap)
+        in_swap = sum(found.pages_in_swap for found in self._in_swap)
         return not self.missing_bytes() and in_swap * PAGE >= self._swap
 
     def parent_of(self, found: _Found) -> ParentResidual:

@@ -8,11 +8,12 @@ import os
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from exhume.collect.cgroup.census import KernelMemory, take_census
+from exhume.collect.cgroup.pins import KnownPins
 from exhume.control.changes import NodeJournal, NodeTools, Swapfile, SwapOff, keep_out_of_swap, undo
 from exhume.control.managers import ActionFailed
 from exhume.control.swap import is_on, swaps
@@ -411,7 +412,7 @@ def free_zombies_step(plan: Plan, scope: Scope) -> Step | None:
 @dataclass(frozen=True, slots=True)
 class FreeZombies:
     """The action of the combined step. It plans again when its turn comes: leaking services have been stopped
-    meanwhile, and what memory and disks can spare has changed."""
+    meanwhile, and what memory and disks can spare has changed. `known` are the files that the plan found."""
 
     host: Host
     stop: Stop
@@ -419,6 +420,7 @@ class FreeZombies:
     limits: Limits
     observer: Observer = Observer()
     pin_seconds: float = PIN_SECONDS
+    known: KnownPins = field(default_factory=KnownPins)
 
     def look(self, step: Step) -> dict[str, Any]:
         return {"zombies": self._applier(Scope.from_params(step.params)).count()}
@@ -438,7 +440,7 @@ class FreeZombies:
         return "freed memory needs no undoing"
 
     def _applier(self, scope: Scope) -> Applier:
-        watch = Watch(self.host, self.journal.directory, scope.below, scope.search, self.pin_seconds)
+        watch = Watch(self.host, self.journal.directory, scope.below, scope.search, self.pin_seconds, self.known)
         return Applier(self.host, self.stop, self.journal, memory_root(self.host), watch, self.observer)
 
 

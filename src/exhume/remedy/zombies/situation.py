@@ -5,12 +5,12 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from exhume.collect.cgroup.census import take_census
 from exhume.collect.cgroup.layout import find_v1, find_v2, hierarchies
-from exhume.collect.cgroup.pins import classify, likely_pins
+from exhume.collect.cgroup.pins import KnownPins, classify, likely_pins
 from exhume.collect.cgroup.residuals import find_residuals
 from exhume.control.changes import read_journal
 from exhume.control.swap import Swap, swaps
@@ -102,13 +102,14 @@ _NO_SWAPFILES = frozenset(
 @dataclass(frozen=True, slots=True)
 class Watch:
     """Observes one node, or with `below` only what is below one of its cgroups. `roots` are directories that probably
-    hold the files that pin."""
+    hold the files that pin; `known` are those that were found, so that later looks needn't search again."""
 
     host: Host
     place: Path
     below: Path | None = None
     roots: Sequence[Path] = ()
     pin_seconds: float = PIN_SECONDS
+    known: KnownPins = field(default_factory=KnownPins)
 
     def residuals(self) -> list[ParentResidual]:
         """Parents with memory charged to removed children."""
@@ -120,7 +121,9 @@ class Watch:
         began = time.monotonic()
         report = find_residuals(self.host)
         parents = [parent for parent in report.parents if self._inside(parent)]
-        pins = likely_pins(self.host, parents, self.roots, progress, self.pin_seconds) if parents else PinReport()
+        pins = PinReport()
+        if parents:
+            pins = likely_pins(self.host, parents, self.roots, progress, self.pin_seconds, known=self.known)
         if any(_is_partly_metadata(parent) for parent in classify(parents, pins, census.dying)):
             time.sleep(_STATISTICS_LATE_S)
             parents = _lower(parents, self.residuals())

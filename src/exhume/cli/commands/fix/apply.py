@@ -23,6 +23,7 @@ from exhume.cli.commands.fix.terminal import (
 )
 from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import ProgressBar, say, suggest
+from exhume.collect.cgroup.pins import KnownPins
 from exhume.control.changes import hold_journal
 from exhume.model.clock import SystemClock
 from exhume.model.errors import ExhumeError, RecordingError, UsageError
@@ -57,7 +58,8 @@ def run(options: Namespace) -> int:
         hold_journal(ledger.place, node.root.host) as journal,
         stopped_by_signals(INTERRUPTED) as stop,
     ):
-        fix = _unfinished(ledger, node, options.target) or _begin(ledger, node, options, stop)
+        known = KnownPins()
+        fix = _unfinished(ledger, node, options.target) or _begin(ledger, node, options, stop, known)
         if fix is None:
             return exit_codes.INTERRUPTED if stop.is_set() else exit_codes.ERROR
         progress = StepProgress()
@@ -69,6 +71,7 @@ def run(options: Namespace) -> int:
             accept_cost=options.accept_cost,
             step_s=options.max_time,
             stop_wait_s=options.stop_wait,
+            known=known,
         )
         fix = Fixer(ledger, actions, stop, progress.step).apply(fix)
     where = work_dir_flag(options.work_dir)
@@ -104,9 +107,9 @@ def _unfinished(ledger: Ledger, node: Node, target: str | None) -> Fix | None:
     return fix
 
 
-def _begin(ledger: Ledger, node: Node, options: Namespace, stop: Stop) -> Fix | None:
+def _begin(ledger: Ledger, node: Node, options: Namespace, stop: Stop, known: KnownPins) -> Fix | None:
     """A new fix, confirmed and journalled, with nothing done yet; None where it was declined."""
-    saved = _last(ledger, node, options) if options.target is None else make_plan(options, node)
+    saved = _last(ledger, node, options) if options.target is None else make_plan(options, node, known)
     plan = saved.plan
     if not any(step.automatic for step in plan.steps):
         why = "; ".join(plan.refusals)

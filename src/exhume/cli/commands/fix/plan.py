@@ -11,6 +11,7 @@ from exhume.cli.commands.diagnose import find_target
 from exhume.cli.commands.fix.terminal import print_document, reach_node, reading_width, work_dir_flag
 from exhume.cli.recording_args import RecordingView
 from exhume.cli.terminal import activity, suggest
+from exhume.collect.cgroup.pins import KnownPins
 from exhume.diagnose.engine import diagnose
 from exhume.diagnose.growth import THRESHOLDS
 from exhume.model.errors import UsageError
@@ -52,8 +53,8 @@ def check_options(options: Namespace) -> None:
         raise UsageError("--cpu-weight is for a unit or a container; name it as the target")
 
 
-def make_plan(options: Namespace, node: Node) -> SavedPlan:
-    """The plan that the options ask for. Raises ExhumeError."""
+def make_plan(options: Namespace, node: Node, known: KnownPins | None = None) -> SavedPlan:
+    """The plan that the options ask for; `known` keeps the pins of zombies that it found. Raises ExhumeError."""
     directory = value_of(options, DIR)
     below = None if options.below is None else find_cgroup(node.root.host, options.below)
     with activity("planning") as progress:
@@ -69,6 +70,7 @@ def make_plan(options: Namespace, node: Node) -> SavedPlan:
                 find=lambda cause: _finding(cause, directory, options.at, progress),
                 recording=lambda: open_recording(node.root, directory, given=bool(options.dir)),
                 progress=progress,
+                known=known if known is not None else KnownPins(),
             ),
         )
 

@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from exhume.cli.commands.fix import WORK_DIR
 from exhume.cli.terminal import ProgressBar, activity, say
@@ -20,6 +21,9 @@ from exhume.remedy.fixer import Point
 from exhume.remedy.ledger import Entry, Ledger
 from exhume.remedy.services.actions import Action, Patience, service_actions
 from exhume.remedy.services.node import Node, open_node
+
+if TYPE_CHECKING:
+    from exhume.collect.cgroup.pins import KnownPins
 
 INTERRUPTED = (
     "exhume: interrupted; the current step is finished first (a slow stop is not waited for), and no other is begun"
@@ -103,16 +107,21 @@ def actions_of(
     accept_cost: bool = False,
     step_s: float = 60.0,
     stop_wait_s: float = 600.0,
+    known: "KnownPins | None" = None,
 ) -> Mapping[str, Action]:
-    """The actions that the steps of a fix may use. `accept_cost` is whether a CPU spike is accepted without asking."""
+    """The actions that the steps of a fix may use. `accept_cost` is whether a CPU spike is accepted without asking;
+    `known` are the pins of zombies that the plan found."""
     # Imported here: it takes 0.3 s, and `exhume fix list` does not need it.
+    from exhume.collect.cgroup.pins import KnownPins
     from exhume.remedy.zombies.apply import FREE_ZOMBIES, FreeZombies, Limits, Observer
 
     def accept(step: Step) -> bool:
         return accept_cost or confirmed(f"{step.id}: {format_cost(step)}. Go on?", stop)
 
     observer = Observer(began=progress.part_began, ended=progress.part_ended)
-    free = FreeZombies(node.root.host, stop, journal, Limits(accept, step_s=step_s), observer)
+    limits = Limits(accept, step_s=step_s)
+    known = known if known is not None else KnownPins()
+    free = FreeZombies(node.root.host, stop, journal, limits, observer, known=known)
     patience = Patience(stop_wait_s, progress.stopping, stop)
     return {**service_actions(node.controls, node.files, patience), FREE_ZOMBIES: free}
 
