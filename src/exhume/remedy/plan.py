@@ -14,6 +14,7 @@ from exhume.model.clock import SystemClock
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.finding import Finding
 from exhume.model.remedy import NotIncluded, Plan, Step
+from exhume.model.stop import Stop
 from exhume.model.text import count, listed
 from exhume.model.times import format_moment
 from exhume.remedy.audit import take_audit
@@ -37,7 +38,7 @@ Progress = Callable[[str, float], None]
 class PlanRequest:
     """The input of a plan. `find` returns the finding of a cause, `recording` the recording of this boot and a note if
     there is none; each is called only if needed. `known` keeps the files that pin zombies for when the plan is
-    applied."""
+    applied; `stop` ends the search for them early."""
 
     target: str | None
     work_dir: Path
@@ -49,6 +50,7 @@ class PlanRequest:
     recording: Callable[[], tuple[Recording | None, str]] = lambda: (None, "")
     progress: Progress = lambda stage, share: None
     known: KnownPins = field(default_factory=KnownPins)
+    stop: Stop | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +204,9 @@ def _zombie_step(node: Node, request: PlanRequest) -> Step | None:
 
 
 def _look_at_zombies(node: Node, request: PlanRequest) -> Plan:
-    watch = Watch(node.root.host, request.work_dir, request.scope.below, request.scope.search, known=request.known)
-    return make_plan(watch.situation(lambda share: request.progress("looking at zombies", share)))
+    scope = request.scope
+    watch = Watch(node.root.host, request.work_dir, scope.below, scope.search, known=request.known, stop=request.stop)
+    return make_plan(watch.situation(lambda share: request.progress("searching for files that pin zombies", share)))
 
 
 def summary_of(resolved: Resolved, steps: tuple[Step, ...]) -> str:

@@ -22,6 +22,7 @@ from exhume.collect.cgroup.pages import PAGE, PageReader, cached_pages, cached_r
 from exhume.collect.cgroup.pins import KnownPins, classify, likely_pins
 from exhume.collect.cgroup.residuals import residuals
 from exhume.lab.zombies import ZombieLab, make_zombies
+from exhume.model.stop import Stop
 from exhume.model.zombies import ParentResidual, PinKind, PinnedFile, PinReport
 from exhume.procfs.host import Host
 from exhume.procfs.mountinfo import read_mounts
@@ -229,11 +230,11 @@ class CountedSearches:
         monkeypatch.setattr(pins, "PageReader", lambda host: self)
         self._owners: list[int] = []
 
-    def search(self, node: FakeNode, pages: int, known: KnownPins) -> PinReport:
+    def search(self, node: FakeNode, pages: int, known: KnownPins, stop: Stop | None = None) -> PinReport:
         for path in self.files:
             path.write_bytes(b"x")
         parent = ParentResidual(str(self.directory), 1, None, file_bytes=pages * PAGE)
-        return likely_pins(node.host, [parent], known=known)
+        return likely_pins(node.host, [parent], known=known, stop=stop)
 
     def _candidates(self, *_: object) -> list[Iterator[Candidate]]:
         self.listed += 1
@@ -273,6 +274,21 @@ def test_a_node_is_not_searched_again_for_what_is_known(
     later = searches.search(node, 44, known)
     assert searches.listed == 2
     assert [file.path for file in later.files] == ["a", "b", "c"]
+
+
+def test_a_stop_request_ends_a_search(node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searches, stop = CountedSearches(monkeypatch, tmp_path), Stop()
+    add = searches.add
+
+    def stop_after_the_first(owner: int, *args: int, **named: bool) -> bool:
+        stop.set()
+        return add(owner, *args, **named)
+
+    monkeypatch.setattr(searches, "add", stop_after_the_first)
+    report = searches.search(node, 40, KnownPins(), stop)
+    assert [file.path for file in report.files] == ["a"]
+    assert report.looked_at == 1
+    assert any("was stopped" in spot for spot in report.blind_spots)
 
 
 def test_known_files_that_no_longer_pin_are_left_out(

@@ -5,13 +5,17 @@ from pathlib import Path
 import pytest
 from tests.system.zombies.own_docker import until
 
+from exhume.collect.cgroup.pins import KnownPins
+from exhume.collect.cgroup.residuals import ResidualReport
 from exhume.control.changes import hold_journal
 from exhume.model.remedy import Plan, Step
 from exhume.model.stop import Stop
+from exhume.model.zombies import ParentResidual, PinReport
 from exhume.procfs.host import Host
 from exhume.remedy.fixer import Fixer
 from exhume.remedy.ledger import FixState, Ledger, Mark, SavedPlan, new_id
-from exhume.remedy.zombies.apply import FREE_ZOMBIES, FreeZombies, Limits, free_zombies_step
+from exhume.remedy.zombies import apply, situation
+from exhume.remedy.zombies.apply import FREE_ZOMBIES, FreeZombies, Limits, Observer, free_zombies_step
 from exhume.remedy.zombies.plan import make_plan
 from exhume.remedy.zombies.situation import Scope, Watch
 
@@ -36,6 +40,27 @@ def test_real_zombies_are_freed_by_a_step_of_a_fix(lab_of, tmp_path):
         # The kernel's statistics are late by two seconds and more.
         until("what was charged to them is gone", lambda: held(watch) < COUNT * 4096, 60)
         assert fixer.roll_back(done).state is FixState.ROLLED_BACK
+
+
+def test_searches_of_a_step_show_how_far_they_are_share_what_they_found_and_can_be_stopped(tmp_path, monkeypatch):
+    given, shares, known, stop = [], [], KnownPins(), Stop()
+
+    def search(host, parents, roots, progress, seconds, **named):
+        given.append(named)
+        progress(0.4)
+        return PinReport()
+
+    parents = [ParentResidual("/cg/docker", 1, None, file_bytes=4096)]
+    monkeypatch.setattr(situation, "find_residuals", lambda host: ResidualReport(parents))
+    monkeypatch.setattr(situation, "likely_pins", search)
+    monkeypatch.setattr(apply, "make_plan", lambda situation: Plan("zombies", None, ""))
+    monkeypatch.setattr(apply.Applier, "count", lambda *_: 3)
+    with hold_journal(tmp_path / "fix", Host()) as journal:
+        observer = Observer(searched=shares.append)
+        deed = FreeZombies(Host(), stop, journal, Limits(accept=lambda step: False), observer, known=known)
+        deed.do(Step(FREE_ZOMBIES, "", "", action=FREE_ZOMBIES), {})
+    assert shares == [0.4, 1.0] * 2
+    assert [(each["known"] is known, each["stop"] is stop) for each in given] == [(True, True)] * 2
 
 
 def held(watch: Watch) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
+from exhume.model.stop import Stop
 from exhume.model.text import count
 from exhume.model.zombies import Holder
 from exhume.procfs.host import Host, ProcFile
@@ -35,15 +36,22 @@ _LEAST_PROCESSES = 256
 
 
 class SearchLimit:
-    """A time limit for a search. If little was examined by then (fewer than `least`), the node is slow or starved, and
-    the search continues for up to six times as long."""
+    """A time limit for a search, which a stop request ends as well. If little was examined by then (fewer than
+    `least`), the node is slow or starved, and the search continues for up to six times as long."""
 
-    def __init__(self, seconds: float, least: int) -> None:
+    def __init__(self, seconds: float, least: int, stop: Stop | None = None) -> None:
         self._began = time.monotonic()
+        self._stop = stop
         self._seconds, self._least = seconds, least
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop is not None and self._stop.is_set()
 
     def reached(self, done: int) -> bool:
         """Whether the limit is reached after `done` items."""
+        if self.stopped:
+            return True
         elapsed = time.monotonic() - self._began
         return elapsed > self._seconds and (done >= self._least or elapsed > _LONGER * self._seconds)
 
@@ -73,11 +81,11 @@ class ProcessFiles:
     unread: int = 0
 
 
-def scan_processes(host: Host, seconds: float) -> ProcessFiles:
+def scan_processes(host: Host, seconds: float, stop: Stop | None = None) -> ProcessFiles:
     """Scan all processes, within a time limit in seconds (see `SearchLimit`); `unread` counts those that could not be
     examined."""
     found = ProcessFiles()
-    limit = SearchLimit(seconds, _LEAST_PROCESSES)
+    limit = SearchLimit(seconds, _LEAST_PROCESSES, stop)
     own = os.getpid()
     for number, pid in enumerate(_pids(host.proc)):
         if pid == own:

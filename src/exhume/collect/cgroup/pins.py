@@ -37,6 +37,8 @@ from exhume.collect.cgroup.pages import (
     cached_runs,
 )
 from exhume.model.errors import SourceUnavailable
+from exhume.model.stop import Stop
+from exhume.model.text import count
 from exhume.model.zombies import ParentResidual, PinKind, PinnedFile, PinReport
 from exhume.procfs.host import Host
 
@@ -64,10 +66,12 @@ def likely_pins(
     seconds: float = SECONDS,
     *,
     known: "KnownPins | None" = None,
+    stop: Stop | None = None,
 ) -> PinReport:
     """The files that pin zombies below these parents. `roots` are directories to search first; the search ends when all
-    bytes of the parents are accounted for, or after the time limit in seconds (see `SearchLimit`). With `known`, from
-    an earlier search, it is only repeated if it is likely to find others; the known files are looked at in any case."""
+    bytes of the parents are accounted for, after the time limit in seconds, or when a stop is requested. With `known`,
+    from an earlier search, it is only repeated if it is likely to find others; the known files are looked at in any
+    case."""
     began = time.monotonic()
     known = known if known is not None else KnownPins()
     if not parents:
@@ -79,8 +83,8 @@ def likely_pins(
             blind_spots=[f"the files that pin can't be found: {error.missing.reason}; {error.missing.remedy}"]
         )
     with reader:
-        limit = SearchLimit(seconds, _LEAST_FILES)
-        processes = scan_processes(host, seconds * _PROCESSES_SHARE)
+        limit = SearchLimit(seconds, _LEAST_FILES, stop)
+        processes = scan_processes(host, seconds * _PROCESSES_SHARE, stop)
         search = _Search(reader, parents, limit, progress or (lambda _: None))
         if not known.account_for(search):
             for place in candidates(host, roots, processes):
@@ -238,7 +242,8 @@ class _Search:
     def blind_spots(self) -> list[str]:
         spots = []
         if self.out_of_time and self.missing_bytes():
-            spots.append(f"the search ran out of time after {self.looked_at:,} files: more may pin than were found")
+            ended = "was stopped" if self._limit.stopped else "ran out of time"
+            spots.append(f"the search {ended} after {count(self.looked_at, 'file')}: more may pin than were found")
         if self.closed_devices and self.missing_bytes():
             spots.append(f"filesystem metadata can't be looked at: {', '.join(self.closed_devices)}")
         if self._hidden:

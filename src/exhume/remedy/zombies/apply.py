@@ -261,11 +261,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Progress callbacks: a step begins (on a core), zombies were counted, a step ended."""
+    """Progress callbacks: a step begins (on a core), zombies were counted, a step ended; the share of a search for the
+    files that pin them, 1 at its end."""
 
     began: Callable[[Step, int | None], None] = lambda step, core: None
     counted: Callable[[Step, int | None], None] = lambda step, dying: None
     ended: Callable[[Outcome], None] = lambda outcome: None
+    searched: Callable[[float], None] = lambda share: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +291,9 @@ class Applier:
             after = outcome.after
             outcomes.append(outcome)
             self.observer.ended(outcome)
-        left = why_left(self.watch.situation(), outcomes) if after is None or after > 0 else ()
+        left: tuple[str, ...] = ()
+        if after is None or after > 0:
+            left = why_left(self.watch.situation(self.observer.searched), outcomes)
         freed = memory.fell_to(KernelMemory.read(self.host))
         return Report(plan, before, after, tuple(outcomes), left, self.stop.is_set(), freed)
 
@@ -428,7 +432,7 @@ class FreeZombies:
     def do(self, step: Step, before: Before) -> StepResult:
         scope = Scope.from_params(step.params)
         applier = self._applier(scope)
-        plan = make_plan(applier.watch.situation())
+        plan = make_plan(applier.watch.situation(self.observer.searched))
         automatic = tuple(each for each in plan.steps if each.automatic)
         report = applier.apply(replace(plan, steps=automatic), replace(self.limits, only=scope.only))
         if report.interrupted:
@@ -440,7 +444,8 @@ class FreeZombies:
         return "freed memory needs no undoing"
 
     def _applier(self, scope: Scope) -> Applier:
-        watch = Watch(self.host, self.journal.directory, scope.below, scope.search, self.pin_seconds, self.known)
+        place = self.journal.directory
+        watch = Watch(self.host, place, scope.below, scope.search, self.pin_seconds, self.known, self.stop)
         return Applier(self.host, self.stop, self.journal, memory_root(self.host), watch, self.observer)
 
 

@@ -15,6 +15,7 @@ from exhume.collect.cgroup.residuals import find_residuals
 from exhume.control.changes import read_journal
 from exhume.control.swap import Swap, swaps
 from exhume.model.errors import UsageError
+from exhume.model.stop import Stop
 from exhume.model.zombies import Census, ParentResidual, PinReport
 from exhume.procfs.flat_keyed import parse_flat_keyed
 from exhume.procfs.host import Host, ProcFile
@@ -102,7 +103,8 @@ _NO_SWAPFILES = frozenset(
 @dataclass(frozen=True, slots=True)
 class Watch:
     """Observes one node, or with `below` only what is below one of its cgroups. `roots` are directories that probably
-    hold the files that pin; `known` are those that were found, so that later looks needn't search again."""
+    hold the files that pin; `known` are those that were found, so that later looks needn't search again; `stop` ends a
+    search early."""
 
     host: Host
     place: Path
@@ -110,6 +112,7 @@ class Watch:
     roots: Sequence[Path] = ()
     pin_seconds: float = PIN_SECONDS
     known: KnownPins = field(default_factory=KnownPins)
+    stop: Stop | None = None
 
     def residuals(self) -> list[ParentResidual]:
         """Parents with memory charged to removed children."""
@@ -123,7 +126,11 @@ class Watch:
         parents = [parent for parent in report.parents if self._inside(parent)]
         pins = PinReport()
         if parents:
-            pins = likely_pins(self.host, parents, self.roots, progress, self.pin_seconds, known=self.known)
+            pins = likely_pins(
+                self.host, parents, self.roots, progress, self.pin_seconds, known=self.known, stop=self.stop
+            )
+        if progress is not None:
+            progress(1.0)
         if any(_is_partly_metadata(parent) for parent in classify(parents, pins, census.dying)):
             time.sleep(_STATISTICS_LATE_S)
             parents = _lower(parents, self.residuals())

@@ -109,7 +109,9 @@ def _unfinished(ledger: Ledger, node: Node, target: str | None) -> Fix | None:
 
 def _begin(ledger: Ledger, node: Node, options: Namespace, stop: Stop, known: KnownPins) -> Fix | None:
     """A new fix, confirmed and journalled, with nothing done yet; None where it was declined."""
-    saved = _last(ledger, node, options) if options.target is None else make_plan(options, node, known)
+    saved = _last(ledger, node, options) if options.target is None else make_plan(options, node, known, stop)
+    if stop.is_set():
+        return None
     plan = saved.plan
     if not any(step.automatic for step in plan.steps):
         why = "; ".join(plan.refusals)

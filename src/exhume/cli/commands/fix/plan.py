@@ -18,6 +18,7 @@ from exhume.model.errors import UsageError
 from exhume.model.finding import Finding
 from exhume.model.remedy import Plan
 from exhume.model.settings import DIR
+from exhume.model.stop import Stop
 from exhume.model.text import listed
 from exhume.present.fix_view import plan_json, plan_lines
 from exhume.remedy.ledger import SavedPlan, save_plan
@@ -53,8 +54,9 @@ def check_options(options: Namespace) -> None:
         raise UsageError("--cpu-weight is for a unit or a container; name it as the target")
 
 
-def make_plan(options: Namespace, node: Node, known: KnownPins | None = None) -> SavedPlan:
-    """The plan that the options ask for; `known` keeps the pins of zombies that it found. Raises ExhumeError."""
+def make_plan(options: Namespace, node: Node, known: KnownPins | None = None, stop: Stop | None = None) -> SavedPlan:
+    """The plan that the options ask for; `known` keeps the pins of zombies that it found, `stop` ends the search for
+    them early. Raises ExhumeError."""
     directory = value_of(options, DIR)
     below = None if options.below is None else find_cgroup(node.root.host, options.below)
     with activity("planning") as progress:
@@ -71,6 +73,7 @@ def make_plan(options: Namespace, node: Node, known: KnownPins | None = None) ->
                 recording=lambda: open_recording(node.root, directory, given=bool(options.dir)),
                 progress=progress,
                 known=known if known is not None else KnownPins(),
+                stop=stop,
             ),
         )
 

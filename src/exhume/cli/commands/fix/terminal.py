@@ -72,10 +72,13 @@ class StepProgress:
         self._bar: ProgressBar | None = None
         self._printed = False
 
-    def step(self, point: Point, entry: Entry) -> None:
+    def _end_bar(self) -> None:
         if self._bar is not None:
             self._bar.__exit__()
             self._bar = None
+
+    def step(self, point: Point, entry: Entry) -> None:
+        self._end_bar()
         if point is Point.WRITTEN:
             say(printable(f"{entry.step.id} …"))
         elif point is Point.MARKED:
@@ -90,6 +93,15 @@ class StepProgress:
         elif waited >= _SLOW_STOP_S and not self._printed:
             self._printed = True
             say(printable(f"{name} has not stopped yet; waiting up to {limit:,.0f} s"))
+
+    def searched(self, share: float) -> None:
+        """The share of the search for files that pin zombies; 1 at its end."""
+        if share >= 1.0:
+            self._end_bar()
+            return
+        if self._bar is None:
+            self._bar = ProgressBar("searching for files that pin zombies")
+        self._bar(share)
 
     def part_began(self, step: Step, core: int | None) -> None:
         say(printable(f"  {step.id}: {step.title}{'' if core is None else f', on core {core}'} …"))
@@ -118,7 +130,7 @@ def actions_of(
     def accept(step: Step) -> bool:
         return accept_cost or confirmed(f"{step.id}: {format_cost(step)}. Go on?", stop)
 
-    observer = Observer(began=progress.part_began, ended=progress.part_ended)
+    observer = Observer(began=progress.part_began, ended=progress.part_ended, searched=progress.searched)
     limits = Limits(accept, step_s=step_s)
     known = known if known is not None else KnownPins()
     free = FreeZombies(node.root.host, stop, journal, limits, observer, known=known)
