@@ -242,7 +242,7 @@ class CountedSearches:
 
     room = 1 << 30
 
-    def add(self, owner: int, fd: int, offset: int, length: int, *, all_cached: bool) -> bool:
+    def add(self, owner: int, fd: int, offset: int, length: int, *, all_cached: bool, counted: bool) -> bool:
         self._owners.append(owner)
         return True
 

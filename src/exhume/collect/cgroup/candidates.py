@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from exhume.model.stop import Stop
 from exhume.model.text import count
@@ -205,8 +206,7 @@ BUSY_PLACES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A file to examine: how to open it, its name, and whether it is a block device. `cachestat` is False where that
     call does not see the file's pages."""
 
@@ -284,7 +284,7 @@ def below(
             with os.scandir(path) as entries:
                 for entry in entries:
                     if entry.is_file(follow_symlinks=False):
-                        yield Candidate(entry.path, f"{name}/{entry.name}", cachestat=cachestat)
+                        yield Candidate(entry.path, f"{name}/{entry.name}", False, cachestat)
                     elif entry.is_dir(follow_symlinks=False):
                         inside.append((entry.path, f"{name}/{entry.name}"))
         except OSError:

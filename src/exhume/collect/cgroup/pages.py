@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,13 @@ DIRTY, SWAPBACKED, UNEVICTABLE, MLOCKED = 1 << 4, 1 << 14, 1 << 18, 1 << 33
 
 U64 = npt.NDArray[np.uint64]
 
+_Span, _Cachestat = ctypes.c_uint64 * 2, ctypes.c_uint64 * 5
+_WHOLE_FILE = _Span(0, 0)
+
 _libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+_syscall.restype = ctypes.c_long
+_syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint]
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
@@ -61,9 +67,8 @@ _libc.process_vm_readv.argtypes = [
 def cached_pages(fd: int, offset: int = 0, length: int = 0) -> int | None:
     """The number of cached pages of a file (or a range of it; 0 is the rest); None when the kernel has no cachestat
     (mm/filemap.c, since 6.5)."""
-    span = (ctypes.c_uint64 * 2)(offset, length)
-    stat = (ctypes.c_uint64 * 5)()
-    if _libc.syscall(ctypes.c_long(_CACHESTAT), fd, span, stat, 0) != 0:
+    stat = _Cachestat()
+    if _syscall(_CACHESTAT, fd, _WHOLE_FILE if not (offset or length) else _Span(offset, length), stat, 0) != 0:
         return None
     return int(stat[0])
 
@@ -98,14 +103,14 @@ class Piece:
     mapped: npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
+class _Placed(NamedTuple):
     """The position of a file range in the arena, in pages."""
 
     owner: int
     start: int
     pages: int
     all_cached: bool
+    counted: bool
 
 
 class PageReader:
@@ -134,20 +139,23 @@ class PageReader:
         """Free space in bytes."""
         return 0 if len(self._pieces) >= ARENA_PIECES else (ARENA_PAGES - self._used) * PAGE
 
-    def add(self, owner: int, fd: int, offset: int, length: int, *, all_cached: bool = False) -> bool:
-        """Add a range of a file; `owner` is the caller's key for it. False when it cannot be mapped."""
+    def add(
+        self, owner: int, fd: int, offset: int, length: int, *, all_cached: bool = False, counted: bool = False
+    ) -> bool:
+        """Add a range of a file; `owner` is the caller's key for it. With `counted`, it is reported in any case. False
+        when it cannot be mapped."""
         pages = -(-length // PAGE)
         address = self._base + self._used * PAGE
         if _libc.mmap(address, pages * PAGE, _PROT_READ, _MAP_SHARED | _MAP_FIXED, fd, offset) == _FAILED:
             # The reservation there may be lost: restore it.
             _reserve(address, pages * PAGE)
             return False
-        self._pieces.append(_Placed(owner, self._used, pages, all_cached))
+        self._pieces.append(_Placed(owner, self._used, pages, all_cached, counted))
         self._used += pages
         return True
 
     def look(self, charged_to: U64) -> list[Piece]:
-        """Every range that was added, with its pages that are charged to these cgroups; then empty the arena."""
+        """The ranges that were added and have pages charged to these cgroups, with those; then empty the arena."""
         pieces, used = self._pieces, self._used
         if not pieces:
             return []
@@ -188,9 +196,13 @@ class PageReader:
         mapped = self._of_frames(self._counts, frames) > 1
         starts = np.array([piece.start for piece in pieces] + [used])
         bounds, counts = np.searchsorted(seen, starts), np.diff(np.searchsorted(resident, starts))
+        # Few of thousands of small files have such pages.
+        reported = np.flatnonzero((np.diff(bounds) > 0) | np.array([piece.counted for piece in pieces]))
         return [
-            Piece(piece.owner, int(count), cgroups[begin:end], flags[begin:end], mapped[begin:end])
-            for piece, count, begin, end in zip(pieces, counts, bounds[:-1], bounds[1:], strict=True)
+            Piece(pieces[at].owner, int(counts[at]), cgroups[begin:end], flags[begin:end], mapped[begin:end])
+            for at, begin, end in zip(
+                reported.tolist(), bounds[reported].tolist(), bounds[reported + 1].tolist(), strict=True
+            )
         ]
 
     def _resident(self, pieces: list[_Placed], used: int) -> npt.NDArray[np.intp]:

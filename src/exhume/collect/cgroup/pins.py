@@ -53,7 +53,7 @@ _LOOK_EVERY_S = 0.5
 _NEW_SHARE = 0.05
 _DEVICE_S = 2.0
 _TMPFS_MAGIC = 0x01021994
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOATIME
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -183,7 +183,7 @@ class _Search:
         self._swap = sum(parent.swap_bytes for parent in parents)
         self._hidden = sum(parent.anon_bytes for parent in parents)
         self._seen: set[FileKey] = set()
-        self._owners: list[_Found] = []
+        self._owners: list[tuple[Candidate, FileKey, _Found | None]] = []
         self._pieces_found: dict[PinKind, int] = dict.fromkeys(self._expected, 0)
         self._in_swap: list[_Found] = []
         self.closed_devices: list[str] = []
@@ -262,7 +262,7 @@ class _Search:
 
     def _add(self, candidate: Candidate) -> None:
         try:
-            fd = os.open(candidate.path, _FLAGS | os.O_NOATIME)
+            fd = os.open(candidate.path, _FLAGS)
         except OSError as error:
             if candidate.device:
                 self.closed_devices.append(f"{candidate.shown} ({error.strerror})")
@@ -283,24 +283,26 @@ class _Search:
         self._seen.add(key)
         self.looked_at += 1
         cached = cached_pages(fd) if candidate.cachestat else None
-        found = _Found(candidate, key)
+        found = None
         if self._swap and not device and _on_tmpfs(fd):
-            found.allocated, found.resident = status.st_blocks * 512 // PAGE, cached or 0
+            found = _Found(candidate, key, resident=cached or 0, allocated=status.st_blocks * 512 // PAGE)
             found.resident_by_look = cached is None
             self._in_swap.append(found)
         if cached == 0:
             return
-        for offset, length in self._stretches(fd, size, cached, device):
+        small = size <= _SLICE and not device
+        for offset, length in ((0, size),) if small else self._stretches(fd, size, cached, device):
             if self._reader.room < length:
                 self._look()
-            if self._reader.add(len(self._owners), fd, offset, length, all_cached=device):
-                self._owners.append(found)
-            if self._limit.reached(self.looked_at):
+            counted = found is not None and found.resident_by_look
+            if self._reader.add(len(self._owners), fd, offset, length, all_cached=device, counted=counted):
+                self._owners.append((candidate, key, found))
+            if not small and self._limit.reached(self.looked_at):
                 self.out_of_time = True
                 return
 
     def _stretches(self, fd: int, size: int, cached: int | None, device: bool) -> Iterator[tuple[int, int]]:
-        """The ranges of a file that are worth mapping: those with cached pages."""
+        """The ranges of a device or a large file that are worth mapping: those with cached pages."""
         if device and cached is None:
             # mincore reports none of a device's pages: their buffers are up to date, but the pages themselves are not.
             self.closed_devices.append("this kernel (before 6.5) has no cachestat")
@@ -310,14 +312,16 @@ class _Search:
         else:
             for offset in range(0, size, _SLICE):
                 length = min(_SLICE, size - offset)
-                if cached is None or size <= _SLICE or cached_pages(fd, offset, length) != 0:
+                if cached is None or cached_pages(fd, offset, length) != 0:
                     yield offset, length
 
     def _look(self) -> None:
         owners, self._owners = self._owners, []
         self._looked = time.monotonic()
         for piece in self._reader.look(self._suspects):
-            found = owners[piece.owner]
+            candidate, key, found = owners[piece.owner]
+            if found is None:
+                found = self.found.get(key) or _Found(candidate, key)
             found.resident += piece.resident if found.resident_by_look else 0
             self._take(found, piece)
         known = 1 - self.missing_bytes() / self.expected_bytes if self.expected_bytes else 0.0
