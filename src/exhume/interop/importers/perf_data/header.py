@@ -25,7 +25,6 @@ _MAX_ATTR_BYTES = 4096
 # struct perf_event_attr up to and including clockid; PERF_ATTR_SIZE_VER0 is 64 bytes.
 _ATTR = struct.Struct("<IIQQQQQ")
 _LEAST_ATTR_BYTES = 64
-_CLOCKID_AT = 92
 
 Read = Callable[[int, int], bytes]
 
@@ -73,11 +72,6 @@ class Event:
     @property
     def sample_id_all(self) -> bool:
         return bool(self.flags & Flag.SAMPLE_ID_ALL)
-
-    @property
-    def clock_is_named(self) -> bool:
-        """Whether times are from a chosen clock rather than the kernel's scheduler clock."""
-        return bool(self.flags & Flag.USE_CLOCKID)
 
     @property
     def counts_nanoseconds(self) -> bool:
