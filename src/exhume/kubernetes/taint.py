@@ -7,7 +7,6 @@ from typing import Any
 
 TAINT_KEY = "exhume.dev/cpu-starved"
 ZONE_LABEL = "topology.kubernetes.io/zone"
-EFFECTS = ("PreferNoSchedule", "NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ _NEXT = {
     FixState.ROLLING_BACK: "exhume fix rollback {id}{where}",
     FixState.PARTLY_ROLLED_BACK: "exhume fix rollback {id}{where}",
 }
-_TIMES = ("planned_at", "applied_at", "finished_at", "rollback_at")
 _SHAPES: Shapes = {
     Step: Shape(
         omit=("action", "bytes", "params"),

@@ -23,7 +23,7 @@ from exhume.store.read.stacks import SAMPLED_STATES, Ints, ResolvedStacks, uniqu
 #: States of a slice: a thread ran in one of the first four (`unknown`: its stack is not known), or the core was idle.
 SLICE_STATES = (*SAMPLED_STATES, "unknown", "idle")
 _UNKNOWN, IDLE = len(SAMPLED_STATES), len(SAMPLED_STATES) + 1
-NO_THREAD = NO_FRAME = -1
+NO_THREAD = -1
 # Samples come late while interrupts are off, and their times are truncated to milliseconds.
 _LATE = 1.5
 # How far counters and samples may differ, in standard deviations of the number of samples that hit a core which is busy
