@@ -24,12 +24,12 @@ from exhume.model.tables import Columns
 from exhume.present.cores import worst_cell
 from exhume.present.web.handle import RecordingHandle
 from exhume.present.web.handlers.timeline import pool_measure
-from exhume.store.read.core_grid import DEFAULT_MEASURE
 from exhume.store.write.writer import SegmentWriter
 
 RECORDINGS, CORES, HOURS = 50, 96, 12.0
 # As wide as a heatmap on a laptop.
 CELLS = 1320
+MEASURE = "unusual"
 MINUTE_S = 60
 START_WALL, START = 1_780_000_000 * NANOS, 5_000 * NANOS
 Shares = npt.NDArray[np.float64]
@@ -141,7 +141,7 @@ def _minute(rng: np.random.Generator, noise: Noise, planted: Planted, start: int
 def judge(directory: Path, planted: Planted, cells: int = CELLS) -> Judged:
     """Look at everything as the page's first view does."""
     handle = RecordingHandle(directory)
-    grid = pool_measure(handle, handle.span(), cells, DEFAULT_MEASURE).to_grid(DEFAULT_MEASURE)
+    grid = pool_measure(handle, handle.span(), cells, MEASURE).to_grid(MEASURE)
     worst = worst_cell(grid)
     # A second counts in the cell in which it begins.
     since, until = planted.start + START_WALL - NANOS, planted.stop + START_WALL

@@ -46,7 +46,6 @@ _PARTS = {"user": ("user", "nice"), **{state: (state,) for state in STATES[1:]}}
 # How long a core was held, how far it is above its normal, and the stronger of the two (`store.read.core_seconds`).
 UNUSUAL_MEASURES = ("unusual", "stall", "deviation")
 MEASURES = (*UNUSUAL_MEASURES, "busy", *_PARTS, "wait")
-DEFAULT_MEASURE = "unusual"
 # The measure behind unusual seconds: the kernel's share, with WAITED if tasks waited for nearly all of the second, and
 # HELD_CORE if the kernel took nearly all of what the hypervisor left.
 HELD = "held"
