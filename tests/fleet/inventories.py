@@ -20,7 +20,6 @@ from exhume.model.inventory import (
 )
 
 NOW = 1_763_427_600 * 10**9
-DISK = "6f1c5a9e-0000-4000-8000-000000000001"
 BOOTSTRAP, AGENT, KUBELET = "quux-bootstrap.service", "frob-agent.service", "kubelet.service"
 
 

@@ -147,11 +147,6 @@ def crowd() -> Iterator[Callable[[int], Path]]:
         remove_tree(parent)
 
 
-def kernel_count() -> int:
-    lines = Path("/proc/cgroups").read_text().splitlines()
-    return next(int(line.split()[2]) for line in lines if line.startswith("memory\t"))
-
-
 def test_ten_thousand_cgroups(tmp_path: Path, start: Start, crowd: Callable[[int], Path]) -> None:
     parent = crowd(COUNT)
     mounted = parent.parent
