@@ -270,7 +270,7 @@ def test_a_mark_at_the_end_of_what_is_recorded_waits(directory, tmp_path):
     again = restarted(one, place, tmp_path, LakeTarget(lake, "node-1"), bundles=bundle_of(finding()))
     recording = Recording.open(place)
     waiting = again._pending_marks(recording)
-    rows = again._incidents(recording, "node-1", waiting, at(180), NEVER, final=False)
+    rows = again._incidents("node-1", waiting, at(180), NEVER, final=False)
     assert rows["at"] == [at(110) // 1000]
     assert again.spool.state.marks_since is None
 

@@ -320,7 +320,7 @@ class Pusher:
             return 0
         node = node_name(newest.facts.node)
         until = chosen[-1].segments[-1].name.span.until
-        incidents = self._incidents(recording, node, pending, until, cancel, final=final)
+        incidents = self._incidents(node, pending, until, cancel, final=final)
         if state.dropped_minutes and summaries["minute"]:
             summaries["dropped_minutes"][-1] = state.dropped_minutes
             state.dropped_minutes = 0
@@ -344,9 +344,7 @@ class Pusher:
                     self._marks = recording.events(Window(since, upto[0]), [INCIDENT])
         return list(self._marks)
 
-    def _incidents(
-        self, recording: Recording, node: str, marks: list[EventView], until: int, cancel: Cancel, *, final: bool
-    ) -> Values:
+    def _incidents(self, node: str, marks: list[EventView], until: int, cancel: Cancel, *, final: bool) -> Values:
         """Rows of the incidents that are complete; their bundles are added to the spool."""
         rows: Values = {each.name: [] for each in INCIDENTS.schema if each.name not in _OF_HUB}
         marks.sort(key=lambda mark: mark.wall)
