@@ -221,7 +221,7 @@ class Hub:
     """Receives batches and bundles into a lake. `state` is a directory of its own on a disk that honours fsync. Raises
     ExhumeError if another hub uses it."""
 
-    def __init__(self, lake: Lake, state: Path, tokens: Tokens | None = None, *, fold_s: float = FOLD_S) -> None:
+    def __init__(self, lake: Lake, state: Path, *, fold_s: float = FOLD_S) -> None:
         self.lake, self.state, self.fold_s = lake, state, fold_s
         self.marks, self._folded, self._folded_number = Marks(), Marks(), 0
         try:
@@ -242,7 +242,7 @@ class Hub:
             raise ExhumeError(
                 f"{state} can't be used: {(error.strerror or str(error)).lower()}; see --state"
             ) from error
-        self.tokens = tokens or Tokens(state)
+        self.tokens = Tokens(state)
         self.counts = Counts()
         self._pending: list[_Pending] = []
         self._pending_bytes = self._unfolded_bytes = 0
