@@ -16,6 +16,7 @@ BOLD, DIM, PLAIN = Style(bold=True), Style(dim=True), Style()
 WIDEST, NARROWEST, PIPED = 120, 60, 100
 # The minimum width of text with a hanging indent, and of a column that is cut.
 LEAST_TEXT, LEAST_CELL = 30, 16
+_LABEL = 11
 # A cell of a table without a value.
 NO_VALUE = "–"
 
@@ -71,10 +72,10 @@ def print_lines(terminal: Console, lines: Iterable[Text]) -> None:
         terminal.print(line)
 
 
-def print_values(terminal: Console, values: Iterable[tuple[str, str]], label: int = 11) -> None:
+def print_values(terminal: Console, values: Iterable[tuple[str, str]]) -> None:
     """Print one label and its value per line; on a terminal, long values are wrapped with a hanging indent."""
     for name, value in values:
-        print_lines(terminal, fitted(terminal, Text(f"{name:<{label - 1}} {visible(value)}"), label))
+        print_lines(terminal, fitted(terminal, Text(f"{name:<{_LABEL - 1}} {visible(value)}"), _LABEL))
 
 
 def badge(word: str, colour: str) -> Text:

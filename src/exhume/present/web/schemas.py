@@ -415,13 +415,13 @@ def shapes_in(namespace: Mapping[str, Any]) -> list[Any]:
     return [value for value in namespace.values() if is_typeddict(value)]
 
 
-def definitions(shapes: Sequence[Any], reference: str = _REFERENCE) -> dict[str, Any]:
+def definitions(shapes: Sequence[Any]) -> dict[str, Any]:
     """The JSON schema of each shape, by its name."""
     # Takes a tenth of a second, which no start has to wait for.
     from pydantic import TypeAdapter
 
     inputs = [(shape.__name__, "serialization", TypeAdapter(shape)) for shape in shapes]
-    _, schemas = TypeAdapter.json_schemas(inputs, ref_template=reference)  # type: ignore[arg-type]
+    _, schemas = TypeAdapter.json_schemas(inputs, ref_template=_REFERENCE)  # type: ignore[arg-type]
     found: dict[str, Any] = schemas["$defs"]
     return found
 
