@@ -23,7 +23,7 @@ SOFTIRQ_ENTRIES = frozenset({"__do_softirq", "handle_softirqs", "do_softirq", "r
 SAMPLED_STATES = ("user", "system", "softirq")
 
 # This many stacks take some 60 MB.
-MAX_CACHED_STACKS = 200_000
+_MAX_CACHED_STACKS = 200_000
 _MAX_CACHED_FILTERS = 8
 _UNKNOWN = ("", "", UNKNOWN_FRAME)
 _NO_STACKS = pa.array([], pa.uint64())
@@ -211,15 +211,14 @@ class StackNames:
 class StackCache:
     """Names and filtered stacks, cached up to a limit for other queries: a node runs the same code for hours."""
 
-    def __init__(self, max_stacks: int = MAX_CACHED_STACKS) -> None:
-        self._max_stacks = max_stacks
+    def __init__(self) -> None:
         self._names = StackNames(whole_segments=True)
         self._filtered: dict[Hashable, tuple[pa.Array, pa.Array]] = {}
 
     def names(self) -> StackNames:
         """Names for one query: the cached ones, or new empty ones if those grew too large or are incomplete. Queries
         that hold the old ones may keep using them."""
-        if len(self._names) > self._max_stacks or not self._names.complete:
+        if len(self._names) > _MAX_CACHED_STACKS or not self._names.complete:
             self._names = StackNames(whole_segments=True)
         return self._names
 
@@ -230,7 +229,7 @@ class StackCache:
     def add_filtered(self, key: Hashable, stacks: pa.Array, passed: pa.Array) -> None:
         """Add stacks that the filter was applied to, and those of them that passed."""
         known = self._filtered.pop(key, (_NO_STACKS, _NO_STACKS))
-        if len(known[0]) > self._max_stacks:
+        if len(known[0]) > _MAX_CACHED_STACKS:
             known = (_NO_STACKS, _NO_STACKS)
         self._filtered[key] = (pa.concat_arrays([known[0], stacks]), pa.concat_arrays([known[1], passed]))
         while len(self._filtered) > _MAX_CACHED_FILTERS:
