@@ -36,6 +36,7 @@ _NAME = re.compile(r"^([ \t]+)name:\s*[\"']?([a-z0-9.-]+)", re.MULTILINE)
 _MOST_BYTES = 1 << 20
 _STATES = ("created", "running", "exited", "unknown")
 _MOST_COMMAND = 400
+_LOG_LINES = 5
 # A runtime that hangs on individual containers is abandoned after this long.
 _PATIENCE_S = 20.0
 
@@ -153,11 +154,11 @@ def cri_restarts(sockets: Iterable[Path], name: str) -> int | None:
     return found
 
 
-def cri_services(socket: Path, *, root: NodeRoot | None = None, hours: float = 24.0, log_lines: int = 5) -> ServiceList:
+def cri_services(socket: Path, *, root: NodeRoot | None = None, hours: float = 24.0) -> ServiceList:
     """Every container of every pod. A runtime that does not answer is a blind spot."""
     try:
         with Cri(socket) as runtime:
-            return _RuntimeReader(runtime, root or NodeRoot(), hours, log_lines).take()
+            return _RuntimeReader(runtime, root or NodeRoot(), hours).take()
     except CriError as error:
         if error.unknown:
             # Often this is Docker's own containerd, whose containers Docker reports.
@@ -180,8 +181,8 @@ class _Pod:
 class _RuntimeReader:
     """One reading of a runtime."""
 
-    def __init__(self, runtime: Cri, root: NodeRoot, hours: float, log_lines: int) -> None:
-        self._runtime, self._root, self._log_lines = runtime, root, log_lines
+    def __init__(self, runtime: Cri, root: NodeRoot, hours: float) -> None:
+        self._runtime, self._root = runtime, root
         self._now = time.time_ns()
         self._since = self._now - round(hours * 3600 * NANOS)
         self._deadline = time.monotonic() + _PATIENCE_S
@@ -254,7 +255,7 @@ class _RuntimeReader:
             created=newest.created_at or None,
             fragment=pod.manifest,
             command=shlex.join(redact([str(each) for each in args]))[:_MOST_COMMAND] or None,
-            log=log_tail(self._root, log.status.log_path, self._log_lines) if logged else (),
+            log=log_tail(self._root, log.status.log_path, _LOG_LINES) if logged else (),
             history=past,
         )
 

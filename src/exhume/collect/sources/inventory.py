@@ -59,10 +59,10 @@ class InventorySource:
 
     name = "inventory"
 
-    def __init__(self, host: Host, root: NodeRoot | None = None) -> None:
+    def __init__(self, host: Host) -> None:
         if not (host.proc / "sys/kernel/osrelease").exists():
             raise SourceUnavailable(self.name, f"{host.proc}/sys can't be seen", "mount procfs at /proc")
-        self._root = root or node_root(host)
+        self._root = node_root(host)
         self._began: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._output = -1

@@ -120,13 +120,12 @@ class JobEventSource:
 class EventInbox:
     """Events that another thread passes on. It never waits: a full inbox refuses."""
 
-    def __init__(self, most: int = 2 * MOST_PER_TICK) -> None:
+    def __init__(self) -> None:
         self._events: deque[JobEvent] = deque()
-        self._most = most
 
     def put(self, event: JobEvent) -> bool:
         """Add an event; False when the inbox is full."""
-        if len(self._events) >= self._most:
+        if len(self._events) >= 2 * MOST_PER_TICK:
             return False
         self._events.append(event)
         return True

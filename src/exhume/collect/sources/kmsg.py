@@ -409,8 +409,8 @@ class KernelLogClock:
     is the offset.
     """
 
-    def __init__(self, comm: Path = Path("/proc/thread-self/comm")) -> None:
-        self._comm = comm
+    def __init__(self) -> None:
+        self._comm = Path("/proc/thread-self/comm")
         self._offset = 0
         self.measured = False
 

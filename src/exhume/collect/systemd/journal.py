@@ -24,7 +24,7 @@ _ENVIRONMENT = {"LC_ALL": "C", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": "", "SYST
 _PROGRAM = "journalctl"
 _PATIENCE_S = 20.0
 _MOST_BYTES = 48 << 20
-_LOG_BYTES = 1 << 20
+_LOG_BYTES, _LOG_LINES = 1 << 20, 5
 _HOUR_S = 3600.0
 _LAST_EXITS = 10
 _LAST_RESTARTS = 2000
@@ -133,18 +133,18 @@ def unit_history(root: NodeRoot, names: Collection[str], hours: float) -> dict[s
     return {name: past for name in names if (past := journal.history(name)) is not None}
 
 
-def unit_log(root: NodeRoot, name: str, lines: int = 5) -> tuple[str, ...]:
+def unit_log(root: NodeRoot, name: str) -> tuple[str, ...]:
     """The last lines that the unit wrote itself; if there are none, the last lines from systemd about it."""
     said_of = (f"UNIT={name}", "_PID=1")
     # Warnings and errors say more than the fact that it was restarted.
     for match in ((f"_SYSTEMD_UNIT={name}",), ("--priority=notice", *said_of), said_of):
         try:
-            output = _ask(root, f"--lines={lines}", "--output-fields=MESSAGE", *match, most_bytes=_LOG_BYTES)
+            output = _ask(root, f"--lines={_LOG_LINES}", "--output-fields=MESSAGE", *match, most_bytes=_LOG_BYTES)
         except FileNotFoundError:
             return ()
         messages = tuple(_line(entry.get("MESSAGE")) for entry in _entries(output.lines))
         if messages:
-            return messages[-lines:]
+            return messages[-_LOG_LINES:]
     return ()
 
 
