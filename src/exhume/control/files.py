@@ -13,11 +13,11 @@ class DirectoryNotPrivate(ExhumeError):
     """Another user could plant instructions for root in a directory."""
 
 
-def write_atomic(path: Path, content: bytes, mode: int = PRIVATE_FILE) -> None:
-    """Write a file atomically and durably: complete or not at all, also after a power failure. Raises OSError."""
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a file (0600) atomically and durably: complete or not at all, even after power failure. Raises OSError."""
     temporary = path.with_name(f".{path.name}")
     try:
-        write_new(temporary, content, mode)
+        write_new(temporary, content, PRIVATE_FILE)
         temporary.rename(path)
         sync_directory(path.parent)
     except OSError:

@@ -25,6 +25,7 @@ _STOPPING_S = 40.0
 _REST_S = 1.0
 TRUTH = "run.json"
 LARGE_CORES, LARGE_S = 96, 600.0
+_ROUNDS = 3
 
 
 class Failed(Exception):
@@ -70,12 +71,12 @@ def judge_again(kept: Path) -> Iterator[Outcome]:
         yield replace(outcome, **_known(truth))
 
 
-def large_node_seconds(work: Path | None = None, *, rounds: int = 3) -> list[float]:
+def large_node_seconds(work: Path | None = None) -> list[float]:
     """How long the diagnosis of ten minutes of a large node takes, each time in a new process."""
     directory = (work or DEFAULT_WORK).absolute() / f"large-{os.getpid()}"
     try:
         write_synthetic(directory, cores=LARGE_CORES, hours=LARGE_S / 3600, seed=1)
-        return [float(_output_of("answer", _ANSWERING_S, str(directory))["seconds"]) for _ in range(rounds)]
+        return [float(_output_of("answer", _ANSWERING_S, str(directory))["seconds"]) for _ in range(_ROUNDS)]
     except Failed as failure:
         raise LabError(f"ten minutes of a large node could not be diagnosed: {failure}") from None
     finally:
