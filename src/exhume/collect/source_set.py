@@ -92,9 +92,9 @@ def open_sources(
         lambda: NetdevSource(host),
         # syslog(2) only reads the log of this machine.
         lambda: KernelLogSource(host, log_position, KernelLogClock(), klogctl if host.dev == Host().dev else None),
-        lambda: DockerEventSource(host, pod_owners=pod_owners),
+        lambda: DockerEventSource(pod_owners=pod_owners),
         lambda: CriEventSource(host, pod_owners=pod_owners),
-        lambda: UnitEventSource(host),
+        UnitEventSource,
         lambda: InventorySource(host),
     ]
     if job_socket is not None:

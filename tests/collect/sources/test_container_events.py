@@ -57,7 +57,7 @@ def event(action: str, at: int, **more: str) -> bytes:
 
 
 def connected(daemon: Daemon, tmp_path: Path, owners: PodOwners | None = None) -> DockerEventSource:
-    source = DockerEventSource(Host(), tmp_path / "docker.sock", pod_owners=owners)
+    source = DockerEventSource(tmp_path / "docker.sock", pod_owners=owners)
     assert daemon.accept() == "/_ping"
     assert source.read(tick(0)) == {}
     assert [daemon.accept(), daemon.accept()] == ["/events", "/containers/json"]
@@ -111,7 +111,7 @@ def test_a_restarted_daemon_is_reconnected(daemon: Daemon, tmp_path: Path) -> No
 
 
 def test_no_docker_is_no_trouble_and_it_may_come_later(tmp_path: Path) -> None:
-    source = DockerEventSource(Host(), tmp_path / "docker.sock")
+    source = DockerEventSource(tmp_path / "docker.sock")
     assert source.read(tick(0)) == {}
     late = Daemon(tmp_path / "docker.sock")
     source.read(tick(11))

@@ -20,7 +20,6 @@ from exhume.collect.sources.unit_events import UnitEventSource
 from exhume.collect.systemd.bus import MANAGER, MANAGER_PATH, SYSTEMD, Bus, BusError, BusSilent, Call
 from exhume.collect.systemd.units import read_services
 from exhume.model.errors import SourceUnavailable
-from exhume.procfs.host import Host
 
 CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
@@ -229,6 +228,6 @@ def test_the_recorder_does_not_pay_for_clients_that_it_may_never_need(module: st
 def test_the_recorder_says_what_would_bring_units_back(bus_path: Path, tmp_path: Path) -> None:
     for path in (bus_path, tmp_path / "nothing"):
         with pytest.raises(SourceUnavailable) as raised:
-            UnitEventSource(Host(), path)
+            UnitEventSource(path)
         assert raised.value.missing.source == "systemd"
         assert str(path) in raised.value.missing.remedy

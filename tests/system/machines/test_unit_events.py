@@ -19,7 +19,6 @@ from exhume.collect.sources.unit_events import UnitEventSource
 from exhume.collect.systemd.bus import UNIT, Bus, Call, get_all
 from exhume.model.clock import NANOS, Tick
 from exhume.model.tables import columns_of
-from exhume.procfs.host import Host
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("systemd-nspawn", "debootstrap", "nsenter")]
 
@@ -28,7 +27,6 @@ MEMORY = """
 import sys, time
 from pathlib import Path
 from exhume.collect import source_set
-from exhume.procfs.host import Host
 from exhume.collect.sources.unit_events import UnitEventSource
 from exhume.model.clock import Tick
 
@@ -36,7 +34,7 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4
 
 before, heard, number = resident(), 0, 0
-source = UnitEventSource(Host(), Path(sys.argv[1]))
+source = UnitEventSource(Path(sys.argv[1]))
 until = time.monotonic() + 60
 # Until it had much to keep in mind; how soon that is is the machine's affair.
 while heard < 8 and time.monotonic() < until:
@@ -84,7 +82,7 @@ def machine(tree: Path) -> Iterator[Machine]:
 
 @pytest.fixture
 def source(machine: Machine) -> Iterator[UnitEventSource]:
-    source = UnitEventSource(Host(), machine.root / "run/dbus/system_bus_socket")
+    source = UnitEventSource(machine.root / "run/dbus/system_bus_socket")
     yield source
     source.close()
 
@@ -190,7 +188,7 @@ def test_what_was_before_is_no_news(machine: Machine):
     with Bus(place) as bus:
         # Its answer comes after all that it reported before: nothing of that is under way any more.
         bus.call(get_all(WORKS_PATH, UNIT))
-    source = UnitEventSource(Host(), place)
+    source = UnitEventSource(place)
     try:
         reader = Reader(source)
         # The signals about these tell of the old start, end and failure once more.
@@ -206,7 +204,7 @@ def test_what_was_before_is_no_news(machine: Machine):
 
 def test_after_a_lost_bus_missed_events_are_recorded(machine: Machine, monkeypatch: Any):
     monkeypatch.setattr("exhume.collect.sources.unit_events._LOOK_EVERY_S", 0.1)
-    source = UnitEventSource(Host(), machine.root / "run/dbus/system_bus_socket")
+    source = UnitEventSource(machine.root / "run/dbus/system_bus_socket")
     try:
         reader = Reader(source)
         machine.start("fails.service")

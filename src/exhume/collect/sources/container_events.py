@@ -53,7 +53,7 @@ class DockerEventSource:
 
     name = "docker"
 
-    def __init__(self, host: Host, socket_path: Path | None = None, *, pod_owners: PodOwners | None = None) -> None:
+    def __init__(self, socket_path: Path | None = None, *, pod_owners: PodOwners | None = None) -> None:
         self._given, self._of_api = socket_path, pod_owners or PodOwners()
         self._events: StreamedResponse | None = None
         self._list: StreamedResponse | None = None

@@ -18,7 +18,6 @@ from exhume.collect.systemd.bus import properties as property_values
 from exhume.model.clock import Tick
 from exhume.model.errors import SourceUnavailable
 from exhume.model.tables import Events
-from exhume.procfs.host import Host
 
 STARTED, ENDED, FAILED, RESTARTED = "unit-started", "unit-ended", "unit-failed", "unit-restarted"
 # A lost bus is retried at this interval, and each attempt may wait this long. The first attempt is made before the
@@ -60,7 +59,7 @@ class UnitEventSource:
 
     name = "systemd"
 
-    def __init__(self, host: Host, bus: Path | None = None) -> None:
+    def __init__(self, bus: Path | None = None) -> None:
         self._path = bus or NodeRoot().bus
         self._known: dict[str, _ServiceState] = {}
         self._calls: dict[int, tuple[str, str]] = {}
