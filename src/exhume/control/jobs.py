@@ -12,15 +12,14 @@ import errno
 import json
 import mmap
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from exhume.control.swap import FIRST, make_swapfile, swap_off, swap_on
+from exhume.model.process import end_with
 
-_PR_SET_PDEATHSIG = 1
 # include/uapi/asm-generic/mman-common.h, since Linux 5.4.
 _MADV_PAGEOUT = 21
 _MAPPED_AT_ONCE = 64 << 20
@@ -36,9 +35,7 @@ def main() -> None:
     """Do the job read from standard input; an error is printed with its errno and message."""
     job: Job = json.loads(sys.stdin.buffer.read())
     # If the caller is killed, no process is left to bound the job's duration.
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if job.get("caller", os.getppid()) != os.getppid():
-        # The caller died before prctl.
+    if not end_with(job.get("caller", os.getppid())):
         sys.exit(1)
     try:
         _settle(job)

@@ -6,7 +6,6 @@ the kernel ends each of them with it, and a keeper that outlives it ends the pro
 """
 
 import contextlib
-import ctypes
 import os
 import random
 import shutil
@@ -21,12 +20,12 @@ from exhume.lab.leftovers import DEFAULT_WORK, Leftovers, OwnCgroup, Process
 from exhume.lab.programs.keeper import MARK, end_marked
 from exhume.model.errors import LabError, UsageError
 from exhume.model.isolation import INTERPRETER, SCRIPT_FLAGS, isolated_script
+from exhume.model.process import end_with
 from exhume.procfs.cpulist import possible_cpus
 from exhume.procfs.flat_keyed import parse_meminfo
 from exhume.procfs.host import Host
 
 PROGRAMS = Path(__file__).parent / "programs"
-_PR_SET_PDEATHSIG = 1
 _STOPPING_S = 30.0
 # A program that the stage or the scenario itself killed did not fail.
 _ENDS_WELL = (None, 0, -signal.SIGKILL, -signal.SIGTERM)
@@ -349,8 +348,7 @@ def _program_of(process: subprocess.Popen[bytes]) -> str:
 
 
 def _prepare(starter: int, core: int | None, nice: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != starter:
+    if not end_with(starter):
         # The starter died before the kernel was asked to end this process with it.
         os._exit(1)
     # Signals that the starter blocks during cleanup must not stay blocked in its programs.

@@ -1,9 +1,11 @@
-"""This process: its scheduling priority, and the memory that it may allocate and returns. Standard library only."""
+"""This process: its end with its parent, its scheduling priority, and the memory that it may allocate and returns.
+Standard library only."""
 
 import contextlib
 import ctypes
 import os
 import resource
+import signal
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -12,10 +14,19 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 # Freed memory that stays at the end of the heap, and the size from which an allocation is a mapping of its own.
 _FREED_KEPT = 8 << 20
 _MAPPED_FROM = 4 << 20
+# From linux/prctl.h.
+_PR_SET_PDEATHSIG = 1
 # From sys/mman.h.
 _MADV_DONTNEED = 4
 # A tenth of the usual weight (kernel/sched/core.c, sched_prio_to_weight).
 _BACKGROUND_NICE = 10
+
+
+def end_with(parent: int, number: int = signal.SIGKILL) -> bool:
+    """Have the kernel send this process a signal when its parent ends, even if that was killed; False if the parent has
+    already ended."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    return os.getppid() == parent
 
 
 def use_one_arena() -> None:

@@ -6,10 +6,8 @@ new row, what is missing (JSON), the size of its content, and how many bytes of 
 (JSON), compressed, as the recorder keeps it. A slow systemd or container runtime delays only this process.
 """
 
-import ctypes
 import hashlib
 import json
-import os
 import signal
 import sys
 import zlib
@@ -20,18 +18,17 @@ from exhume.collect.inventory.reader import Section, read_sections
 from exhume.collect.node_root import NodeRoot
 from exhume.model.inventory import bucket
 from exhume.model.inventory.codec import missing_text, section_text
+from exhume.model.process import end_with
 
 # Limit for a section as text; a larger one is reported as missing.
 MOST_BYTES = 4 << 20
-_PR_SET_PDEATHSIG = 1
 # Fields that differ between any two reads of the same state.
 _MOVING = frozenset(("age_s", "history", "at", "uptime_s", "booted_at", "created", "started"))
 
 
 def main() -> None:
     parent, root, names = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if not end_with(parent):
         return
     # Ctrl-C is meant for the recorder, which stops this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -10,7 +10,6 @@ one sentence to stderr and exits with code 2.
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -29,9 +28,9 @@ from exhume.lab.score.plan import Noise, Plan
 from exhume.lab.stage import Stage, refuse_unfit, stage, wait_until
 from exhume.model.errors import ExhumeError, LabError, RecordingError
 from exhume.model.isolation import isolated_environment, isolated_python
+from exhume.model.process import end_with
 from exhume.store.read.recording import Recording
 
-_PR_SET_PDEATHSIG = 1
 # The background must outlive the recording, however long the preparation takes.
 _MORE_S = 300.0
 _CLEARING_S = 60.0
@@ -179,7 +178,7 @@ def recorder(directory: Path) -> Iterator[None]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 (no threads here)
+        preexec_fn=lambda: end_with(os.getppid()),  # noqa: PLW1509 (no threads here)
     )
 
     def records() -> bool:
@@ -222,7 +221,7 @@ def _interrupt(*_: object) -> None:
 
 if __name__ == "__main__":
     # The judge may be gone, or may end this process at its deadline: clean up in any case.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    end_with(os.getppid(), signal.SIGTERM)
     signal.signal(signal.SIGTERM, _interrupt)
     played: dict[str, Any] | None = None
     try:

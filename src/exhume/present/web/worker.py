@@ -4,7 +4,6 @@ Workers share the template's memory pages. A worker that ends, for whatever reas
 template, which is single-threaded and has opened nothing.
 """
 
-import ctypes
 import gc
 import mmap
 import os
@@ -23,6 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from exhume.model.process import end_with, give_back
 from exhume.present.web.source import Source
 
 #: The default package whose `handlers` module runs the jobs. Such a module has `load`, `load_deferred`, `open_handle`,
@@ -39,7 +39,6 @@ JOB_BYTES = 1 << 30
 TRIM_BYTES, RECYCLE_BYTES = 8 << 20, 160 << 20
 IDLE_S = 0.3
 MAX_WORKERS = 4
-_PR_SET_PDEATHSIG = 1
 # Minimum interval between restarts: a worker that ends sooner than this is not replaced before.
 _MIN_LIFE_S = 1.0
 
@@ -73,7 +72,8 @@ class Template:
             ours.close()
             if close is not None:
                 close.close()
-            _end_with_parent(server)
+            if not end_with(server):
+                os._exit(0)
             _run_template(theirs, source, states, count, package)
         finally:
             _exit_child()
@@ -121,7 +121,8 @@ def _fork_worker(control: socket.socket, source: Source, states: "memoryview[int
     theirs.close()
     control.close()
     try:
-        _end_with_parent(template)
+        if not end_with(template):
+            os._exit(0)
         _run_worker(ours, source, states[number * STATE : (number + 1) * STATE], handlers)
     finally:
         _exit_child()
@@ -199,13 +200,6 @@ def _exit_child() -> NoReturn:
     os._exit(1)
 
 
-def _end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, even if that was killed."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)
-
-
 def _anonymous_bytes() -> int:
     resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
     return (resident - shared) * resource.getpagesize()
@@ -216,4 +210,4 @@ def _return_free_pages() -> None:
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
-    ctypes.CDLL(None).malloc_trim(0)
+    give_back()

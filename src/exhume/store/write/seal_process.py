@@ -3,7 +3,6 @@
 The process reads one live segment name per line from stdin and answers each with a line of JSON.
 """
 
-import ctypes
 import json
 import os
 import selectors
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from exhume.model.isolation import isolated_environment, isolated_python
 from exhume.model.ownership import Access
+from exhume.model.process import end_with
 from exhume.store.format.names import LIVE_DIRECTORY, SegmentName
 from exhume.store.format.schema import DECODING_ERRORS
 from exhume.store.write.seal import DamagedSegment, Sealed, SealProcessFailed, seal
@@ -27,7 +27,6 @@ LONGEST_S = 600.0
 _CRASHES = tuple(
     -number for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP)
 )
-_PR_SET_PDEATHSIG = 1
 
 
 class SealProcess:
@@ -120,8 +119,7 @@ def main() -> None:
     recording, parent = Path(sys.argv[1]), int(sys.argv[2])
     access = Access(int(sys.argv[3]) if sys.argv[3] else None)
     # When the recorder dies, its lock is released: another recorder may start and seal the same segment.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if not end_with(parent):
         return
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
