@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from exhume.model.errors import UsageError
+from exhume.model.errors import UsageError, os_reason
 from exhume.model.settings import LogTarget
 
 FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -51,7 +51,7 @@ def configure_logging(target: LogTarget) -> None:
         try:
             handler = logging.FileHandler(target.file, encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"can't log to {target.file}: {(error.strerror or str(error)).lower()}") from None
+            raise UsageError(f"can't log to {target.file}: {os_reason(error)}") from None
         handler.setFormatter(logging.Formatter(FILE_FORMAT))
     else:
         handler = _StderrHandler()

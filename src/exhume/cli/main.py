@@ -16,7 +16,7 @@ from typing import NamedTuple
 from exhume import __version__
 from exhume.cli import exit_codes
 from exhume.cli.args import Parser, log_target
-from exhume.model.errors import ExhumeError, NoData
+from exhume.model.errors import ExhumeError, NoData, os_reason
 from exhume.model.isolation import isolate
 from exhume.model.settings import SETTINGS
 
@@ -237,7 +237,7 @@ def run() -> None:
         # Code that opens files reports its errors with a file name; an error without one came from stdout.
         if error.filename is not None or error.errno not in OUTPUT_ERRORS:
             raise
-        _print_error(f"can't write the output: {(error.strerror or str(error)).lower()}; send it somewhere else")
+        _print_error(f"can't write the output: {os_reason(error)}; send it somewhere else")
         _discard_output()
         code = exit_codes.ERROR
     except KeyboardInterrupt:

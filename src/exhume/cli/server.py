@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from exhume.cli.terminal import say
-from exhume.model.errors import ExhumeError, UsageError
+from exhume.model.errors import ExhumeError, UsageError, os_reason
 from exhume.model.settings import LISTEN, TOKEN, is_loopback
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise ExhumeError(f"port {port} is taken; choose another with --listen {host}:PORT (0 for any)") from None
-        raise ExhumeError(f"can't listen on {host}:{port}: {(error.strerror or str(error)).lower()}") from None
+        raise ExhumeError(f"can't listen on {host}:{port}: {os_reason(error)}") from None
     return listener
 
 

@@ -42,7 +42,7 @@ from exhume.fleet.lake import DAY_US, HOUR_US, HUB, OF_HUB, Lake, LakeError, bun
 from exhume.fleet.push import BATCHES, BUNDLES, MAX_BUNDLE_BYTES, SENT_AT_HEADER
 from exhume.fleet.schema import CLOCK_OFF_S, INCIDENTS, TABLES
 from exhume.fleet.tokens import Tokens
-from exhume.model.errors import ExhumeError, RecordingError, UsageError
+from exhume.model.errors import ExhumeError, RecordingError, UsageError, os_reason
 from exhume.model.ownership import PRIVATE_DIRECTORY
 from exhume.notify.limits import TokenBucket
 from exhume.store.read.bundle import check_bundle
@@ -239,9 +239,7 @@ class Hub:
         except BlockingIOError:
             raise ExhumeError(f"another hub uses {state}; end it, or name another directory with --state") from None
         except OSError as error:
-            raise ExhumeError(
-                f"{state} can't be used: {(error.strerror or str(error)).lower()}; see --state"
-            ) from error
+            raise ExhumeError(f"{state} can't be used: {os_reason(error)}; see --state") from error
         self.tokens = Tokens(state)
         self.counts = Counts()
         self._pending: list[_Pending] = []
@@ -380,7 +378,7 @@ class Hub:
                     await loop.run_in_executor(self._writer, self._log.append, [each.line for each in taken])
                 except OSError as error:
                     full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-                    reason = "its disk is full" if full else (error.strerror or str(error)).lower()
+                    reason = "its disk is full" if full else os_reason(error)
                     failure = Refused(507 if full else 503, f"the hub can't store batches: {reason}; try again later")
                     _log.error("the log can't be written: %s", reason)
                 for each in taken:

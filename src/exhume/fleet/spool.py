@@ -19,7 +19,7 @@ from typing import Any
 from exhume.fleet.batch import Batch, Columns, decode, rows_of
 from exhume.fleet.lake import BUNDLE_SUFFIX
 from exhume.fleet.schema import SUMMARIES
-from exhume.model.errors import ExhumeError
+from exhume.model.errors import ExhumeError, os_reason
 from exhume.model.ownership import PRIVATE_FILE, Access
 
 MAX_BYTES = 64 << 20
@@ -214,4 +214,4 @@ class Spool:
 
 
 def _unusable(directory: Path, error: OSError) -> SpoolError:
-    return SpoolError(f"the spool {directory} can't be used: {(error.strerror or str(error)).lower()}")
+    return SpoolError(f"the spool {directory} can't be used: {os_reason(error)}")

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from exhume.fleet.batch import is_node_name
-from exhume.model.errors import ExhumeError, UsageError
+from exhume.model.errors import ExhumeError, UsageError, os_reason
 from exhume.model.ownership import PRIVATE_DIRECTORY, PRIVATE_FILE
 
 _VERSION = 1
@@ -112,8 +112,7 @@ class Tokens:
             finally:
                 os.close(lock)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise ExhumeError(f"the tokens in {self._path} can't be changed: {reason}") from error
+            raise ExhumeError(f"the tokens in {self._path} can't be changed: {os_reason(error)}") from error
 
 
 def _make_directory(directory: Path) -> None:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from exhume.fleet.lake import encodings
 from exhume.fleet.schema import ATTRIBUTES, INCIDENTS, JOBS, SUMMARIES, LakeTable
 from exhume.model.clock import NANOS
-from exhume.model.errors import LabError, UsageError
+from exhume.model.errors import LabError, UsageError, os_reason
 from exhume.model.job_event import JOB_FAILED
 
 HOUR_US, DAY_US, MINUTE_US = 3_600_000_000, 86_400_000_000, 60_000_000
@@ -439,7 +439,7 @@ def write_fleet(directory: Path, plan: FleetPlan, progress: Progress | None = No
         truth = directory.with_name(f"{directory.name}.truth.json")
         truth.write_text(json.dumps(asdict(world.truth)) + "\n")
     except OSError as error:
-        raise LabError(f"can't write to {directory}: {(error.strerror or str(error)).lower()}") from error
+        raise LabError(f"can't write to {directory}: {os_reason(error)}") from error
     files = list(directory.rglob("*.parquet"))
     size = sum(path.stat().st_size for path in files)
     return FleetSummary(directory, truth, world.truth, plan.nodes, rows, size, len(files))

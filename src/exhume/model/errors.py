@@ -37,3 +37,8 @@ class SourceUnavailable(ExhumeError):
     def __init__(self, source: str, reason: str, remedy: str) -> None:
         self.missing = MissingSource(source, reason, remedy)
         super().__init__(str(self.missing))
+
+
+def os_reason(error: OSError) -> str:
+    """Why the system refused something, in lower case, for a message."""
+    return (error.strerror or str(error)).lower()

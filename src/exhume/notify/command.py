@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from exhume.model.errors import os_reason
 from exhume.notify.child import child_environment, run_child
 from exhume.notify.outbox import Delivery, OutboxSink
 from exhume.notify.report import Report
@@ -32,7 +33,7 @@ class CommandSink(OutboxSink):
                 environment={**child_environment(), **variables(report, self._directory)},
             )
         except OSError as error:
-            return Delivery(False, problem=f"the command can't be started: {(error.strerror or str(error)).lower()}")
+            return Delivery(False, problem=f"the command can't be started: {os_reason(error)}")
         if done.code is None:
             return Delivery(False, problem=f"the command was ended: it ran longer than {self._timeout_s:.0f} s")
         if done.code:

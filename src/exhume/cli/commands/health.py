@@ -11,7 +11,7 @@ from typing import Any
 from exhume.cli import exit_codes
 from exhume.cli.args import add_json, add_setting, option, value_of
 from exhume.model.clock import NANOS, SystemClock, read_boot_id
-from exhume.model.errors import ExhumeError, RecordingError, UsageError
+from exhume.model.errors import ExhumeError, RecordingError, UsageError, os_reason
 from exhume.model.settings import DIR
 from exhume.model.text import duration, percent, size
 from exhume.model.times import format_moment, parse_duration
@@ -53,7 +53,7 @@ def health_of(directory: Path, max_age_ns: int, *, allow_losses: bool) -> Health
             f"{directory}/live/health.json can't be used: {error}; a running recorder writes it again within seconds"
         ) from None
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = os_reason(error)
         raise ExhumeError(f"cannot read {directory}: {reason}; run as root or as a member of its group") from None
     return judge(
         health,

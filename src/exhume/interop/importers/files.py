@@ -13,6 +13,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from exhume.interop.importers.form import Unreadable
+from exhume.model.errors import os_reason
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 HEAD_BYTES = 64 << 10
@@ -35,7 +36,7 @@ class InputFile:
         try:
             status = path.stat()
         except OSError as error:
-            raise Unreadable((error.strerror or str(error)).lower()) from error
+            raise Unreadable(os_reason(error)) from error
         if not stat.S_ISREG(status.st_mode):
             raise Unreadable("not a regular file")
         self.size = status.st_size
@@ -56,7 +57,7 @@ class InputFile:
         try:
             return self.path.open("rb")
         except OSError as error:
-            raise Unreadable((error.strerror or str(error)).lower()) from error
+            raise Unreadable(os_reason(error)) from error
 
     def open_unpacked(self) -> IO[bytes]:
         """Open the file, unpacked if it is compressed. Reading raises Unreadable for damaged files."""

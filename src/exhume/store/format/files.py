@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from exhume.model.errors import os_reason
 from exhume.store.format.schema import DAMAGED, UnreadableFile
 
 NOT_REGULAR = "not a regular file"
@@ -35,7 +36,7 @@ def _open(path: Path | str) -> tuple[int, int]:
             raise UnreadableFile(NOT_REGULAR) from None
         raise
     except OSError as error:
-        raise UnreadableFile((error.strerror or str(error)).lower()) from error
+        raise UnreadableFile(os_reason(error)) from error
     try:
         status = os.fstat(fd)
         check_regular(status)

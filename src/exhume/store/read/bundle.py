@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from exhume.model.errors import RecordingError
+from exhume.model.errors import RecordingError, os_reason
 from exhume.model.isolation import isolated_environment, isolated_script
 from exhume.model.tables import TABLES
 from exhume.store.format.names import OVERVIEW, PARQUET_SUFFIX, SegmentName
@@ -73,7 +73,7 @@ def unpack(path: Path) -> Unpacked:
     except _DAMAGES as error:
         raise _refused(path, f"it is damaged: {error}") from None
     except OSError as error:
-        raise RecordingError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+        raise RecordingError(f"cannot read {path}: {os_reason(error)}") from error
 
 
 def check_bundle(path: Path) -> None:
@@ -93,7 +93,7 @@ def check_bundle(path: Path) -> None:
     except _DAMAGES as error:
         raise _refused(path, f"it is damaged: {error}") from None
     except OSError as error:
-        raise RecordingError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from error
+        raise RecordingError(f"cannot read {path}: {os_reason(error)}") from error
 
 
 def _unpack(path: Path, archive: zipfile.ZipFile, chosen: "list[tuple[zipfile.ZipInfo, Path]]") -> Unpacked:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exhume.model.clock import MILLIS, NANOS, Window
-from exhume.model.errors import NoRecording, RecordingError
+from exhume.model.errors import NoRecording, RecordingError, os_reason
 from exhume.store.format.names import (
     DAMAGED_SUFFIX,
     DROPPING_SUFFIX,
@@ -137,8 +137,7 @@ def list_recording(directory: Path) -> Listing:
     except NotADirectoryError:
         raise RecordingError(f"{directory} is a file; a recording is a directory") from None
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise RecordingError(f"cannot read {directory}: {reason}; read it as a user who may") from error
+        raise RecordingError(f"cannot read {directory}: {os_reason(error)}; read it as a user who may") from error
     done = {segment.name.key for segment in sealed} if live else set()
     segments = sealed + [segment for segment in live if segment.name.key not in done]
     if not segments and not (directory / LOCK_NAME).exists():

@@ -7,7 +7,7 @@ import stat
 import time
 from pathlib import Path
 
-from exhume.model.errors import DirectoryBusy, RecordingError
+from exhume.model.errors import DirectoryBusy, RecordingError, os_reason
 from exhume.model.ownership import PRIVATE_DIRECTORY, PRIVATE_FILE, Access, open_own, trusted_users
 from exhume.store.format.names import LOCK_NAME
 
@@ -151,6 +151,6 @@ def cannot_write(directory: Path, error: OSError) -> RecordingError:
     if error.errno == errno.EPERM and error.filename is not None:
         reason = (error.strerror or "").lower()
         return RecordingError(f"cannot record to {directory}: {error.filename}: {reason}; choose another with --dir")
-    reason = (error.strerror or str(error)).lower()
     remedy = "free some space" if error.errno in FULL else "make the directory writable"
+    reason = os_reason(error)
     return RecordingError(f"cannot record to {directory}: {reason}; {remedy} or choose another one with --dir")

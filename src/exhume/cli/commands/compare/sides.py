@@ -6,7 +6,7 @@ from exhume.cli.commands.inventory import read_node
 from exhume.fleet.attributes import attributes_of
 from exhume.fleet.compare import Side
 from exhume.model.clock import NANOS
-from exhume.model.errors import ExhumeError, NoData, UsageError
+from exhume.model.errors import ExhumeError, NoData, UsageError, os_reason
 from exhume.model.inventory import SECTIONS, Inventory
 from exhume.model.inventory.codec import MOST_BYTES, inventory_of
 from exhume.model.text import duration
@@ -55,7 +55,7 @@ def _inventory(given: str) -> Inventory:
             text = file.read(MOST_BYTES + 1)
     except OSError as error:
         group = "; groups of nodes need --lake" if "=" in given else ""
-        raise UsageError(f"{given} can't be read: {(error.strerror or str(error)).lower()}{group}") from None
+        raise UsageError(f"{given} can't be read: {os_reason(error)}{group}") from None
     if text.startswith(b"PK"):
         return _recorded(path)
     try:

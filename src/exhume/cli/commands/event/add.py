@@ -8,7 +8,7 @@ from pathlib import Path
 from exhume.cli import exit_codes
 from exhume.cli.args import value_of, zone_of
 from exhume.model.clock import SystemClock
-from exhume.model.errors import ExhumeError, NoData, UsageError
+from exhume.model.errors import ExhumeError, NoData, UsageError, os_reason
 from exhume.model.job_event import DEFAULT_SOCKET, BadEvent, JobEvent
 from exhume.model.settings import AUTO, EVENTS_SOCKET
 from exhume.model.times import Reference, parse_moment
@@ -67,4 +67,4 @@ def send(events: list[JobEvent], path: Path) -> None:
                 f"the recorder at {path} takes no more events at the moment; see exhume health, and try again"
             ) from None
         except OSError as error:
-            raise ExhumeError(f"{path} can't be used: {(error.strerror or str(error)).lower()}") from None
+            raise ExhumeError(f"{path} can't be used: {os_reason(error)}") from None
