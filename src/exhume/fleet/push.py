@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import os
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ from exhume.model.facts import RecordingFacts
 from exhume.model.isolation import isolated_python
 from exhume.model.redaction import redact_line
 from exhume.model.settings import PUSH, PUSH_CA_FILE
+from exhume.model.stop import Stop
 from exhume.model.tables import INCIDENT
 from exhume.notify.child import Cancel, child_environment, run_child
 from exhume.notify.limits import TokenBucket
@@ -220,7 +222,7 @@ class Pusher:
             self._spool.remove(entry, refused=refused)
         return sent
 
-    def follow(self, stop: "Waits", poll_s: float = POLL_S) -> None:
+    def follow(self, stop: Stop | threading.Event, poll_s: float = POLL_S) -> None:
         """Push until a stop is requested; segments sealed by then are pushed too."""
         backoff = Backoff(first_s=5.0)
         due, failing = 0.0, False
@@ -418,20 +420,7 @@ class Pusher:
         return {"at": [until // 1000] * len(rows), "key": list(keys), "value": list(values)}
 
 
-class Waits(Protocol):
-    """A stop request with a blocking wait, such as model.stop.Stop and threading.Event."""
-
-    def is_set(self) -> bool: ...
-
-    def wait(self, timeout: float | None = None) -> bool: ...
-
-
-class _Never:
-    def is_set(self) -> bool:
-        return False
-
-
-_NEVER = _Never()
+_NEVER = threading.Event()
 _OF_HUB = ("node", "received_at", "clock_off_s")
 
 
