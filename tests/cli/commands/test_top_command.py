@@ -11,8 +11,7 @@ from tests.cli.pty_program import PtyProgram
 from tests.cli.test_docs import PAGES, fields_of
 from tests.replay import Replay
 
-from exhume.cli.commands.top import Follower
-from exhume.cli.commands.top.keys import press
+from exhume.cli.commands.top import Follower, press
 from exhume.cli.commands.top.screen import Screen
 from exhume.lab.synth import write_synthetic
 from exhume.model.clock import NANOS

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from exhume.cli import exit_codes
 from exhume.cli.args import add_json, add_setting, option, value_of, zone_of
-from exhume.cli.commands.top.keys import press
 from exhume.cli.commands.top.screen import Screen
 from exhume.cli.signals import stopped_by_signals
 from exhume.cli.terminal import dir_args, say
@@ -32,6 +31,9 @@ FIRST_TICK_S, NAMES_S = 5.0, 0.3
 _LOOK_S = 0.1
 # A recorder that made no tick for so long may have ended.
 _CHECK_AFTER_S = 2.0
+QUIT, HELP = ("q", "Q"), ("?", "h")
+SORT, GROUPS, FILTER, PAUSE = "s", "g", "/", ("p", " ")
+ENTER, ESCAPE, ERASE = ("\n", "\r"), "\x1b", ("\x7f", "\b")
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -140,3 +142,41 @@ def _watch(follower: Follower, view: View, printer: TopPrinter) -> None:
                 due = time.monotonic() + EVERY_S
             # A paused view can still be sorted and filtered.
             frame = follower.frame(view)
+
+
+def press(view: View, key: str) -> bool:
+    """Apply a key to the view; returns False if the key ends the program."""
+    if view.typed is not None:
+        _type(view, key)
+    elif key in QUIT:
+        return False
+    elif key in HELP:
+        view.help = not view.help
+    elif key == SORT:
+        orders = list(Order)
+        view.order = orders[(orders.index(view.order) + 1) % len(orders)]
+    elif key == GROUPS:
+        view.containers = not view.containers
+    elif key in PAUSE:
+        view.paused = not view.paused
+    elif key == FILTER:
+        view.typed = view.match
+    elif key == ESCAPE:
+        view.match, view.help = "", False
+    return True
+
+
+def _type(view: View, key: str) -> None:
+    """Handle a key while the filter is being typed; the filter takes effect at once."""
+    typed = view.typed or ""
+    if key in ENTER:
+        view.typed = None
+        return
+    if key == ESCAPE:
+        view.typed, view.match = None, ""
+        return
+    if key in ERASE:
+        typed = typed[:-1]
+    elif key.isprintable():
+        typed += key
+    view.typed = view.match = typed
