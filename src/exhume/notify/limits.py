@@ -109,7 +109,6 @@ class ReportLimits:
     def __init__(self) -> None:
         self._episodes: dict[str, _Episode] = {}
         self._all = TokenBucket(MOST, WITHIN_S / MOST)
-        self.suppressed = 0
 
     def admit(self, cause: str, now: float) -> int | None:
         """How often the cause occurred unreported since its last report; None if this one is not to be reported."""
@@ -118,10 +117,11 @@ class ReportLimits:
             quiet = now - episode.seen
             episode.seen = now
             if quiet < QUIET_S and now - episode.reported < REMINDER_S:
-                self._suppress(episode)
+                episode.repeats += 1
                 return None
         if not self._all.take(now):
-            self._suppress(episode)
+            if episode is not None:
+                episode.repeats += 1
             return None
         repeats = episode.repeats if episode is not None else 0
         self._episodes[cause] = _Episode(now, now)
@@ -132,9 +132,4 @@ class ReportLimits:
         episode = self._episodes.get(cause)
         if episode is not None:
             episode.seen = now
-        self._suppress(episode)
-
-    def _suppress(self, episode: _Episode | None) -> None:
-        self.suppressed += 1
-        if episode is not None:
             episode.repeats += 1
