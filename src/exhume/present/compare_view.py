@@ -9,6 +9,8 @@ from exhume.present.serializer import Shape, Shapes, to_json
 
 # Differences of low weight are shown, a few of them, only when there are no others.
 LEAST_WEIGHT, LEAST_SHOWN, MOST_SHOWN = 0.4, 5, 20
+# Weights from which a difference is grave, and notable.
+GRAVE, NOTABLE = 0.8, 0.5
 
 
 def compare_json(comparison: Comparison) -> dict[str, Any]:

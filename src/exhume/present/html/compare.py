@@ -4,13 +4,12 @@ from typing import Any
 
 from exhume.fleet.compare import Comparison, Difference, Share, difference_text
 from exhume.model.text import percent
-from exhume.present.compare_view import subtitle, unread_text
+from exhume.present.compare_view import GRAVE, NOTABLE, subtitle, unread_text
 from exhume.present.events_view import visible
 from exhume.present.html.flame import render
 
 # More rows are not readable; the JSON has all of them.
 MOST_ROWS = 2000
-_GRAVE, _NOTABLE = 0.8, 0.5
 
 
 def compare_report(comparison: Comparison) -> str:
@@ -41,7 +40,7 @@ def _row(difference: Difference, comparison: Comparison) -> dict[str, Any]:
         "name": visible(difference.name),
         "title": difference.title,
         "weight": weight,
-        "level": "critical" if weight >= _GRAVE else "warning" if weight >= _NOTABLE else "info",
+        "level": "critical" if weight >= GRAVE else "warning" if weight >= NOTABLE else "info",
         "a": _cell(difference.a),
         "b": _cell(difference.b),
     }

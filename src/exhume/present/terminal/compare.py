@@ -6,11 +6,9 @@ from rich.console import Console
 from rich.text import Text
 
 from exhume.fleet.compare import Comparison, Difference, difference_text
-from exhume.present.compare_view import rest_text, shown_differences, subtitle, unread_text
+from exhume.present.compare_view import GRAVE, NOTABLE, rest_text, shown_differences, subtitle, unread_text
 from exhume.present.palette import BLUE, GREEN, GREY, ORANGE, RED
 from exhume.present.terminal.console import BOLD, DIM, badge, bullets, hung, print_lines, section, width_of
-
-_GRAVE, _NOTABLE = 0.8, 0.5
 
 
 def print_comparison(terminal: Console, comparison: Comparison, *, everything: bool = False) -> None:
@@ -37,4 +35,4 @@ def comparison_lines(comparison: Comparison, width: int, *, everything: bool = F
 
 
 def _colour(difference: Difference) -> str:
-    return RED if difference.weight >= _GRAVE else ORANGE if difference.weight >= _NOTABLE else GREY
+    return RED if difference.weight >= GRAVE else ORANGE if difference.weight >= NOTABLE else GREY
