@@ -25,11 +25,7 @@ _PATHS: dict[str, tuple[str, ...]] = {
     "image": ("/etc/os-release", "/etc/image-id", "/etc/cloud/build.info", "/run/cloud-init/instance-data.json"),
     "packages": (
         *("/var/lib/dpkg/status", "/var/lib/dpkg/status.d", "/lib/apk/db/installed"),
-        *(
-            f"{top}/{name}"
-            for top in ("/var/lib/rpm", "/usr/lib/sysimage/rpm")
-            for name in ("rpmdb.sqlite", "Packages")
-        ),
+        *(f"{top}/{name}" for top in _RPM for name in ("rpmdb.sqlite", "Packages")),
     ),
     "limits": ("/etc/security/limits.conf", "/etc/security/limits.d"),
     # systemd keeps a link for each run of a unit (src/core/unit.c, unit_export_invocation_id).
