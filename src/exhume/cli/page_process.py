@@ -25,7 +25,7 @@ def page_process(
         stdout=subprocess.PIPE if captured else None,
         stderr=subprocess.STDOUT if captured else None,
         start_new_session=True,
-        env={**isolated_environment(), LOG.variable: log.level if log.file is None else f"{log.level}:{log.file}"},
+        env={**isolated_environment(), LOG.variable: str(log)},
     )
     try:
         yield page

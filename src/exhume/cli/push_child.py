@@ -57,14 +57,13 @@ def push_next_to_recorder(settings: PushSettings, directory: Path, log: LogTarge
         yield
         return
     check_push(settings)
-    level = log.level if log.file is None else f"{log.level}:{log.file}"
     child = subprocess.Popen(
         isolated_python("exhume.cli.push_child", directory.absolute()),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         # A new session: Ctrl-C is for the recorder only.
         start_new_session=True,
-        env={**isolated_environment(), LOG.variable: level},
+        env={**isolated_environment(), LOG.variable: str(log)},
     )
     usual_priority(child.pid)
     assert child.stdin is not None

@@ -34,6 +34,10 @@ class LogTarget:
     level: str
     file: Path | None = None
 
+    def __str__(self) -> str:
+        """As the setting is written."""
+        return self.level if self.file is None else f"{self.level}:{self.file}"
+
 
 @dataclass(frozen=True, slots=True)
 class Setting(Generic[T_co]):
