@@ -8,10 +8,10 @@ from exhume.cli import exit_codes
 from exhume.cli.args import value_of, zone_of
 from exhume.cli.commands.fix.terminal import print_document, printable, warn_unreadable, work_dir_flag
 from exhume.cli.signals import stopped_by_signals
-from exhume.cli.terminal import ProgressBar, say, suggest
+from exhume.cli.terminal import ProgressBar, say, suggest, write_file
 from exhume.collect.node_root import NodeRoot
 from exhume.model.clock import SystemClock
-from exhume.model.errors import ExhumeError, RecordingError, UsageError
+from exhume.model.errors import RecordingError, UsageError
 from exhume.model.settings import COLOR, DIR, default_directory
 from exhume.model.times import Reference, parse_moment
 from exhume.present.html.reports import verify_report
@@ -45,12 +45,7 @@ def run(options: Namespace) -> int:
         print_verification(console(value_of(options, COLOR)), found, zone)
     if options.html is not None:
         content = verify_report(proof, zone).encode("utf-8", "replace")
-        try:
-            options.html.write_bytes(content)
-        except OSError as error:
-            raise ExhumeError(
-                f"can't write {options.html}: {error.strerror}; choose another file with --html"
-            ) from error
+        write_file(options.html, content, "--html")
         say(printable(f"{options.html}: {len(content) / 1e3:.0f} kB, opens anywhere without a network"))
     if found.interrupted:
         return exit_codes.INTERRUPTED
