@@ -59,12 +59,7 @@ def print_diagnosis(terminal: Console, diagnosis: Diagnosis, zone: tzinfo | None
     """Print a diagnosis; `unfold` lists each cause that was ruled out. If it is longer than the terminal, the verdict
     is repeated at the end, where it stays on screen."""
     width = width_of(terminal)
-    lines = list(diagnosis_lines(diagnosis, zone, width, unfold=unfold))
-    print_lines(terminal, lines)
-    # Leave room for the suggested command and the prompt.
-    if terminal.is_terminal and len(lines) > terminal.height - 3:
-        terminal.print()
-        print_lines(terminal, _verdict(diagnosis, width))
+    _print_report(terminal, list(diagnosis_lines(diagnosis, zone, width, unfold=unfold)), _verdict(diagnosis, width))
 
 
 def print_page(terminal: Console, page: str) -> None:
@@ -81,11 +76,15 @@ def print_page(terminal: Console, page: str) -> None:
 def print_checkup(terminal: Console, checkup: Checkup, zone: tzinfo | None) -> None:
     """Print a checkup; like a diagnosis, a long one repeats its verdict at the end."""
     width = width_of(terminal)
-    lines = list(checkup_lines(checkup, zone, width))
+    _print_report(terminal, list(checkup_lines(checkup, zone, width)), _level(checkup, width))
+
+
+def _print_report(terminal: Console, lines: list[Text], verdict: Iterator[Text]) -> None:
     print_lines(terminal, lines)
+    # Leave room for the suggested command and the prompt.
     if terminal.is_terminal and len(lines) > terminal.height - 3:
         terminal.print()
-        print_lines(terminal, _level(checkup, width))
+        print_lines(terminal, verdict)
 
 
 def _verdict(diagnosis: Diagnosis, width: int) -> Iterator[Text]:
