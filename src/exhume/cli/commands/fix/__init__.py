@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from exhume.cli.args import Parser, add_json, add_setting, whole_number
+from exhume.cli.args import Parser, add_json, add_setting, option, whole_number
 from exhume.model.clock import NANOS
 from exhume.model.errors import ExhumeError, UsageError
 from exhume.model.settings import DIR, UTC
@@ -53,22 +53,13 @@ def _positive_seconds(text: str) -> float:
 
 def _add_work_dir(parser: ArgumentParser) -> None:
     add_json(parser)
-    parser.add_argument(
-        "--work-dir",
-        type=Path,
-        metavar="DIR",
-        default=WORK_DIR,
-        help=f"Directory on a disk for plans, fixes and a temporary swapfile [default: {WORK_DIR}].",
-    )
+    about = "Directory on a disk for plans, fixes and a temporary swapfile."
+    option(parser, "--work-dir DIR", about, type=Path, default=WORK_DIR)
 
 
 def _add_root(parser: ArgumentParser, default: str) -> None:
-    parser.add_argument(
-        "--root",
-        type=Path,
-        metavar="DIR",
-        help=f"The node's root directory; in a container, where the host's is mounted [default: {default}].",
-    )
+    about = f"The node's root directory; in a container, where the host's is mounted [default: {default}]."
+    option(parser, "--root DIR", about, type=Path)
 
 
 def _add_plan(parser: ArgumentParser) -> None:
@@ -80,60 +71,30 @@ def _add_plan(parser: ArgumentParser) -> None:
     )
     _add_root(parser, "/")
     add_setting(parser, DIR, "-d")
-    parser.add_argument("--at", metavar="TIME", help="For the cause of a finding: the incident nearest to this moment.")
-    parser.add_argument(
-        "--force-required", action="store_true", help="Also stop what others require, and them with it."
-    )
-    parser.add_argument(
-        "--cpu-weight",
-        # Below the greatest that systemd takes.
-        type=whole_number(1, 9_999),
-        metavar="N",
-        help="Don't stop it: lower its CPU weight to this (a unit has 100), until the next boot.",
-    )
-    parser.add_argument("--no-zombies", action="store_true", help="Don't free zombies once services are stopped.")
+    option(parser, "--at TIME", "For the cause of a finding: the incident nearest to this moment.")
+    option(parser, "--force-required", "Also stop what others require, and them with it.")
+    about = "Don't stop it: lower its CPU weight to this (a unit has 100), until the next boot."
+    # Below the greatest that systemd takes.
+    option(parser, "--cpu-weight N", about, type=whole_number(1, 9_999))
+    option(parser, "--no-zombies", "Don't free zombies once services are stopped.")
     zombies = parser.add_argument_group("for the target zombies")
-    zombies.add_argument(
-        "--only", action="append", metavar="STEP", default=[], help="Take only the step of this name; may be repeated."
-    )
-    zombies.add_argument(
-        "--below", type=Path, metavar="CGROUP", help="Look only below this cgroup (its directory, or path in the tree)."
-    )
-    zombies.add_argument(
-        "--search",
-        action="append",
-        type=Path,
-        metavar="DIR",
-        default=[],
-        help="Directory to search first for files that pin zombies; may be repeated.",
-    )
+    option(zombies, "--only STEP", "Take only the step of this name; may be repeated.", action="append", default=[])
+    option(zombies, "--below CGROUP", "Look only below this cgroup (its directory, or path in the tree).", type=Path)
+    about = "Directory to search first for files that pin zombies; may be repeated."
+    option(zombies, "--search DIR", about, action="append", type=Path, default=[])
     _add_work_dir(parser)
 
 
 def _add_apply(parser: ArgumentParser) -> None:
     _add_plan(parser)
-    parser.add_argument("--yes", action="store_true", help="Don't ask; needed without a terminal.")
-    parser.add_argument(
-        "--accept-cost", action="store_true", help="Also take steps that may keep a core busy for seconds."
-    )
-    durations: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
-        ("--max-time", _positive_seconds, 60.0, "Time that each step against zombies may take [default: 60s]."),
-        (
-            "--stop-wait",
-            _seconds,
-            600.0,
-            "How long to wait for a unit to stop whose own TimeoutStopSec= is infinity [default: 10m].",
-        ),
-        (
-            "--baseline",
-            _seconds,
-            15.0,
-            "How long the measures are sampled before anything is changed, where no recording has them; 0s: not at "
-            "all [default: 15s].",
-        ),
-    )
-    for flag, read, default, text in durations:
-        parser.add_argument(flag, type=read, metavar="DURATION", default=default, help=text)
+    option(parser, "--yes", "Don't ask; needed without a terminal.")
+    option(parser, "--accept-cost", "Also take steps that may keep a core busy for seconds.")
+    about = "Time that each step against zombies may take."
+    option(parser, "--max-time DURATION", about, type=_positive_seconds, default="60s")
+    about = "How long to wait for a unit to stop whose own TimeoutStopSec= is infinity."
+    option(parser, "--stop-wait DURATION", about, type=_seconds, default="10m")
+    about = "How long the measures are sampled before anything is changed, where no recording has them; 0s: not at all."
+    option(parser, "--baseline DURATION", about, type=_seconds, default="15s")
 
 
 def _add_fix(parser: ArgumentParser) -> None:
@@ -144,21 +105,14 @@ def _add_fix(parser: ArgumentParser) -> None:
 
 def _add_verify(parser: ArgumentParser) -> None:
     _add_fix(parser)
-    parser.add_argument(
-        "--for",
-        dest="length",
-        type=_seconds,
-        metavar="DURATION",
-        default=600.0,
-        help="How long to look at the time since the fix [default: 10m].",
+    about = "How long to look at the time since the fix."
+    option(parser, "--for DURATION", about, dest="length", type=_seconds, default="10m")
+    about = (
+        "A person took the steps of the plan (the last one, or the one of that ID) at this time; the recording has the "
+        "time before."
     )
-    parser.add_argument(
-        "--since",
-        metavar="TIME",
-        help="A person took the steps of the plan (the last one, or the one of that ID) at this time; the recording "
-        "has the time before.",
-    )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="Also write a self-contained page.")
+    option(parser, "--since TIME", about)
+    option(parser, "--html FILE", "Also write a self-contained page.", type=Path)
     add_setting(parser, DIR, "-d")
     add_setting(parser, UTC)
 
