@@ -162,16 +162,11 @@ def add_server_options(parser: argparse._ActionsContainer) -> None:
     """Add the options that define where a page is served and who may open it."""
     add_setting(parser, settings.LISTEN)
     add_setting(parser, settings.TOKEN)
-    parser.add_argument(
-        "--name",
-        action="append",
-        metavar="HOST",
-        default=[],
-        help="Another host name of this machine, such as a proxy's; may be repeated.",
-    )
-    parser.add_argument("--tls-cert", type=Path, metavar="FILE", help="Serve by TLS with this certificate (PEM).")
-    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="The certificate's key (PEM).")
-    parser.add_argument("--no-open", action="store_true", help="Don't open a browser.")
+    about = "Another host name of this machine, such as a proxy's; may be repeated."
+    option(parser, "--name HOST", about, action="append", default=[])
+    option(parser, "--tls-cert FILE", "Serve by TLS with this certificate (PEM).", type=Path)
+    option(parser, "--tls-key FILE", "The certificate's key (PEM).", type=Path)
+    option(parser, "--no-open", "Don't open a browser.")
 
 
 def value_of(options: Namespace, setting: Setting[T]) -> T:
@@ -221,7 +216,7 @@ def add_recording_options(parser: ArgumentParser, *, window: bool = True, json: 
 
 
 def add_json(parser: ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="Print JSON (versioned, documented) instead of text.")
+    option(parser, "--json", "Print JSON (versioned, documented) instead of text.")
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:

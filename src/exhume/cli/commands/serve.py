@@ -9,18 +9,14 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from exhume.cli import exit_codes
-from exhume.cli.args import add_server_options, add_setting, value_of
+from exhume.cli.args import add_server_options, add_setting, option, value_of
 from exhume.model.settings import DIR
 
 
 def add_options(parser: ArgumentParser) -> None:
     add_setting(parser, DIR, "-d")
-    parser.add_argument(
-        "--compare-with",
-        type=Path,
-        metavar="DIR",
-        help="another recording or bundle (of another time, or another node), shown below the first on one axis",
-    )
+    about = "another recording or bundle (of another time, or another node), shown below the first on one axis"
+    option(parser, "--compare-with DIR", about, type=Path)
     add_server_options(parser)
 
 
