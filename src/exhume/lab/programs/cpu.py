@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 ROWS = 500
@@ -104,11 +105,7 @@ def compress_threads(seconds: str, count: str) -> None:
         while time.monotonic() < until:
             zlib.compress(block, 6)
 
-    threads = [threading.Thread(target=work) for _ in range(int(count))]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    _in_threads(work, count)
 
 
 def short_work(seconds: str, share: str) -> None:
@@ -129,7 +126,11 @@ def sleepers(seconds: str, count: str) -> None:
         while time.monotonic() < end:
             time.sleep(NAP_S)
 
-    threads = [threading.Thread(target=rest) for _ in range(int(count))]
+    _in_threads(rest, count)
+
+
+def _in_threads(work: Callable[[], None], count: str) -> None:
+    threads = [threading.Thread(target=work) for _ in range(int(count))]
     for each in threads:
         each.start()
     for each in threads:
