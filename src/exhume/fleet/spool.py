@@ -39,7 +39,7 @@ class SpoolError(ExhumeError):
 class SpoolState:
     """How far a recording was summarised. `cursor` is the boot and start of the last summarised segment; `marks_since`
     the wall time of the oldest mark that is not part of an incident yet; `attributes` are those sent on
-    `attributes_day`. What was dropped unsent is counted."""
+    `attributes_day`. Minutes that were dropped unsent are counted."""
 
     spool: str = field(default_factory=lambda: secrets.token_hex(8))
     next: int = 0
@@ -49,7 +49,6 @@ class SpoolState:
     attributes_day: str = ""
     cost_per_zombie_us: float | None = None
     dropped_minutes: int = 0
-    dropped_bundles: int = 0
 
     @classmethod
     def from_json(cls, text: str) -> "SpoolState":
@@ -142,7 +141,7 @@ class Spool:
     def remove(self, entry: Entry, *, refused: bool = False) -> None:
         """Remove an entry that was sent, or that the receiver refused for good."""
         if refused:
-            self._count(entry)
+            self.state.dropped_minutes += entry.minutes
             self._save()
         entry.path.unlink(missing_ok=True)
 
@@ -174,12 +173,8 @@ class Spool:
         for entry in sorted(entries, key=lambda each: (each.incident is None, each.seq)):
             if total > self._max_bytes or sizes[entry].st_mtime < oldest:
                 total -= sizes[entry].st_size
-                self._count(entry)
+                self.state.dropped_minutes += entry.minutes
                 entry.path.unlink()
-
-    def _count(self, entry: Entry) -> None:
-        self.state.dropped_minutes += entry.minutes
-        self.state.dropped_bundles += entry.incident is not None
 
     def _load(self) -> SpoolState:
         try:
