@@ -261,6 +261,18 @@ def unit_runs(scene: Scene, seconds: list[float], name: str, code: float, again:
     return scene
 
 
+def test_a_unit_leads_the_container_that_it_starts(tmp_path: Path) -> None:
+    scene = deaths(Scene(cores=4, seconds=60), [start + 1.0 for start in EVERY_TWO], "agent", 5)
+    for number, start in enumerate(EVERY_TWO):
+        known = {"source": "docker", "container": hex_id(77 + number), "container_name": "agent"}
+        scene.event(start + 0.2, "container-start", "container agent started", "info", **known)
+    unit_runs(scene, EVERY_TWO, "murk.service", 5)
+    top = judged_recording(scene.write(tmp_path), scene.window).findings[0]
+    assert (top.cause, top.entities[0].name) == ("crash-loop", "murk.service")
+    assert ("container", "agent") in [(each.kind, each.name) for each in top.entities]
+    assert {each.target for each in top.remedies} == {"murk.service"}
+
+
 def test_a_unit_that_systemd_saw_fail_again_and_again_is_named(tmp_path: Path) -> None:
     """Without a single cgroup event: on many nodes a unit's cgroup stays while it is started again."""
     scene = unit_runs(Scene(cores=4, seconds=60), EVERY_TWO, "ecs.service", 5)

@@ -153,6 +153,50 @@ def test_a_recreated_container_is_one_leaker(tmp_path: Path) -> None:
     assert next(each for each in found.remedies if each.id == "stop-container").target == "agent"
 
 
+def restarted(scene: Scene, unit: str | None, *, code: int = 9) -> Scene:
+    """A container that leaks and is created again each second, in step with a unit."""
+    for number in range(1, 12):
+        container = f"{number:064x}"
+        leak(scene, f"/docker/{container}", number, number + 1)
+        known = {"severity": "info", "source": "docker", "container": container, "container_name": "agent"}
+        scene.event(number + 0.1, "container-start", f"container agent started as {number}", **known)
+        scene.event(number + 0.6, "container-die", f"container agent ended as {number}", value=float(code), **known)
+        if unit is not None:
+            reported = {"severity": "info", "source": "systemd", "comm": unit}
+            scene.event(number + 0.01, "unit-started", f"unit {unit} started", **reported)
+            scene.event(number + 0.7, "unit-ended", f"unit {unit} ended", value=9.0, **reported)
+    return scene
+
+
+def test_the_unit_that_starts_the_leaking_container_is_what_to_disable(tmp_path: Path) -> None:
+    scene = restarted(zombies(hot(Scene()), 8_000, 240), "murk.service")
+    _, found = the_finding(scene, tmp_path)
+    stop = next(each for each in found.remedies if each.id == "disable-unit")
+    assert stop.command == "exhume fix apply murk.service"
+    assert "stop-container" not in [each.id for each in found.remedies]
+    named = {(each.kind, each.name) for each in found.entities}
+    assert {(EntityKind.UNIT, "murk.service"), (EntityKind.CONTAINER, "agent")} <= named
+    assert "zombie-memcgs.no-client" in doubts(found)
+
+
+def test_a_client_in_that_unit_leaves_no_doubt(tmp_path: Path) -> None:
+    scene = restarted(zombies(hot(Scene()), 8_000, 240), "murk.service")
+    command, place = "docker run --rm --name agent image", "/system.slice/murk.service"
+    scene.row("processes", 11, pid=900, ppid=1, comm="docker", cmdline=command, cgroup=place)
+    _, found = the_finding(scene, tmp_path)
+    assert "zombie-memcgs.no-client" not in doubts(found)
+    assert any(link.code == "shared.started" and link.evidence for link in found.chain)
+
+
+@pytest.mark.parametrize(("unit", "code"), [(None, 9), ("murk.service", 3)])
+def test_without_a_unit_that_starts_it_the_container_is_what_to_stop(
+    tmp_path: Path, unit: str | None, code: int
+) -> None:
+    _, found = the_finding(restarted(zombies(hot(Scene()), 8_000, 240), unit, code=code), tmp_path)
+    assert next(each for each in found.remedies if each.id == "stop-container").target == "agent"
+    assert EntityKind.UNIT not in {each.kind for each in found.entities}
+
+
 def test_the_quoted_rows_are_those_of_the_leaked_cgroups(tmp_path: Path) -> None:
     """Pods that end in the same time, and whose cgroups are released, are not counted with them."""
     scene = leak(zombies(hot(Scene()), 8_000, 240), f"/docker/{AGENT}", 1, 18)

@@ -163,7 +163,7 @@ def own_starts(unit: Service) -> Iterator[ContainerStart]:
     for command in unit.starts or (unit.command or "",):
         args = _split(command)
         parts = [_split(part) for arg in args if " " in arg for part in _SHELL_MARKS.split(arg)]
-        for start in (start for each in (args, *parts) for start in _in_args(each)):
+        for start in (start for each in (args, *parts) for start in starts_in(each)):
             yield replace(start, unit=unit.id, directory=unit.directory or "")
 
 
@@ -193,7 +193,7 @@ def _by_clients(root: NodeRoot, services: Sequence[Service], units: Mapping[str,
             args = (process / "cmdline").read_bytes()[:_MOST_CMDLINE].decode(errors="replace").rstrip("\0").split("\0")
         except OSError:
             continue
-        for start in _in_args(args):
+        for start in starts_in(args):
             directory = _target(process / "cwd") or unit.directory or ""
             yield replace(start, unit=unit.id, where=f"process {pid}", directory=directory)
 
@@ -225,10 +225,10 @@ def _in_script(text: str) -> Iterator[ContainerStart]:
     for line in lines:
         plain = _VARIABLE.sub(lambda match: known.get(match[1] or match[2], match[0]), line)
         for part in _SHELL_MARKS.split(plain):
-            yield from _in_args(_split(part))
+            yield from starts_in(_split(part))
 
 
-def _in_args(args: Sequence[str]) -> Iterator[ContainerStart]:
+def starts_in(args: Sequence[str]) -> Iterator[ContainerStart]:
     """The starts in the arguments of one command."""
     programs = [arg.rpartition("/")[2] for arg in args]
     at = next((place for place, program in enumerate(programs) if program in _CLIENTS), None)

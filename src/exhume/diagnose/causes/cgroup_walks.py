@@ -23,6 +23,7 @@ from exhume.diagnose.facts.leaks import (
     memory_counts,
 )
 from exhume.diagnose.facts.owners import CgroupOwner, owner_of, stop_remedies
+from exhume.diagnose.facts.unit_starts import UnitStarter
 from exhume.diagnose.growth import forecast_text, held_by_each, milestone
 from exhume.diagnose.symptoms import severity_of
 from exhume.model.clock import NANOS, Window
@@ -206,7 +207,7 @@ def _add_counts(builder: EvidenceBuilder, case: Case, counts: CgroupCounts) -> N
 
 
 def _add_leak(builder: EvidenceBuilder, case: Case, counts: CgroupCounts | None, leak: Leak | None) -> CgroupOwner:
-    """Add the leaker, or at least the parent of the zombies; return its owner."""
+    """Add the leaker, or at least the parent of the zombies; return what has to be stopped."""
     if leak is None:
         builder.doubt("no-leaker", 1.0)
         place = None if counts is None or counts.dying is None else leaking_parent(case, counts)
@@ -221,7 +222,18 @@ def _add_leak(builder: EvidenceBuilder, case: Case, counts: CgroupCounts | None,
     values: dict[str, object] = {"zombies": leaker.zombies, "pattern": leaker.pattern, "leak": leak, "ago": ago}
     values |= {"rate": rate if ago is None else None, "past": rate if ago is not None else None}
     builder.add(Role.ROOT_CAUSE, "leaked", *leak.evidence, strength="weak", at=leaker.last, values=values)
-    return leak.owner
+    if leak.starter is not None:
+        _add_starter(builder, leak, leak.starter)
+    return leak.stoppable
+
+
+def _add_starter(builder: EvidenceBuilder, leak: Leak, starter: UnitStarter) -> None:
+    """Add the unit that starts the leaking container."""
+    values: dict[str, object] = {"unit": starter.entity, "times": starter.times, "code": starter.code}
+    values |= {"container": leak.owner.name, "command": starter.command}
+    builder.add(Role.ROOT_CAUSE, "started", *starter.evidence, at=leak.leaker.last, values=values)
+    if starter.command is None:
+        builder.doubt("no-client", "no_client_factor", unit=starter.unit)
 
 
 def _quote_system(case: Case, cpu: int | None, at: int) -> Evidence | None:

@@ -17,6 +17,7 @@ from exhume.diagnose.evidence.load import Load
 from exhume.diagnose.evidence.quotes import quote_column
 from exhume.diagnose.facts.lifetimes import DIED, OUT_OF_MEMORY, Restarts, Series, find_restarts, series_of_cgroups
 from exhume.diagnose.facts.owners import NO_OWNER, CgroupOwner, fit_remedies, owner_of
+from exhume.diagnose.facts.unit_starts import UnitStarter, find_starter
 from exhume.model.clock import NANOS
 from exhume.model.finding import Culprit, Entity, EntityKind, Evidence, Role, RuledOut, Scope, Severity, process_entity
 
@@ -52,6 +53,8 @@ class Loop:
     owner: CgroupOwner = NO_OWNER
     pids: frozenset[int] = frozenset()
     supervisor: str | None = None
+    # The unit that starts a container.
+    starter: UnitStarter | None = None
 
     @property
     def failed(self) -> bool:
@@ -135,6 +138,7 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     loops += [_of_restarts(case, each) for each in apart if each.is_program and not _is_part(case, each, loops)]
     if not loops:
         return builder.rule_out("none")
+    loops = [replace(loop, starter=_starter_of(case, loop)) for loop in loops]
     # Loops that are known to fail or are managed come first, then the more severe, then those that cost most. OOM kills
     # have a cause of their own: if a loop of OOM kills led this finding, that cause would explain it away, together
     # with the other loops.
@@ -161,7 +165,9 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
     others = [other for other, _ in ranked[1:] if other.is_managed][: int(CAUSE.limit("most_others"))]
     for other in others:
         builder.add(Role.CULPRIT, "also", *_quotes(other)[:1], values=_values(other))
-        remedies += fit_remedies(CAUSE.remedies, *_aim_at(case, other, _culprit(other)))[:1]
+        # A unit that starts a container of these loops may be the first of them itself.
+        own = fit_remedies(CAUSE.remedies, *_aim_at(case, other, _culprit(other)))[:1]
+        remedies += tuple(each for each in own if each not in remedies)
     values = {**_values(loop), "others": len(others) or None}
     # kubelet restarts a container at growing intervals, so only its own users notice.
     scope = Scope.WORKLOAD if loop.owner.pod is not None else Scope.NODE
@@ -172,7 +178,15 @@ def crash_loop(builder: EvidenceBuilder, case: Case) -> Found | RuledOut:
 
 def _place(loop: Loop, starved: Collection[str]) -> float:
     of_memory = loop.restarts is not None and loop.restarts.is_container and loop.restarts.name in starved
-    return -loop.failed - loop.is_managed + 0.5 * of_memory
+    # A unit comes before the container that it starts.
+    return -loop.failed - loop.is_managed + 0.5 * of_memory + 0.25 * (loop.starter is not None)
+
+
+def _starter_of(case: Case, loop: Loop) -> UnitStarter | None:
+    """The unit that starts the container that loops."""
+    restarts = loop.restarts
+    is_container = restarts is not None and restarts.is_container and loop.owner.pod is None
+    return find_starter(case, restarts.name, ()) if restarts is not None and is_container else None
 
 
 def _values(loop: Loop) -> dict[str, object]:
@@ -346,6 +360,10 @@ def _describe(builder: EvidenceBuilder, loop: Loop, load: Load) -> None:
     if loop.owner.pod_name is not None:
         pod = Entity(EntityKind.POD, loop.owner.pod or "", loop.owner.pod_name)
         builder.add(Role.CULPRIT, "pod", _quote_pod(loop), pod=pod, workload=loop.owner.workload_label)
+    if loop.starter is not None:
+        starter = loop.starter
+        values = {"unit": starter.entity, "times": starter.times, "code": starter.code, "command": starter.command}
+        builder.add(Role.CULPRIT, "started", *starter.evidence, container=loop.entity.name, values=values)
     if known is not None and known.cmdline:
         rows = builder.case.now("processes").matching("cmdline", known.cmdline)
         quote = quote_column(rows, "pid", "count", match=(("cmdline", known.cmdline),))
@@ -426,10 +444,12 @@ def _culprit(loop: Loop) -> Culprit:
 
 
 def _aim_at(case: Case, loop: Loop, culprit: Culprit) -> tuple[CgroupOwner, str]:
-    """The owner that starts it (a unit, a container according to Docker's events, otherwise the owner of its cgroup),
-    and what to stop: the unit, the container, otherwise the program by its name."""
+    """The owner that starts it (a unit, its own or that of its container; a container according to Docker's events,
+    otherwise the owner of its cgroup), and what to stop: the unit, the container, otherwise the program by its name."""
     if loop.owner.pod_name is not None:
         return loop.owner, loop.owner.target
+    if loop.starter is not None:
+        return CgroupOwner(unit=loop.starter.unit), loop.starter.unit
     match, restarts = _UNIT.search(culprit.cgroup or ""), loop.restarts
     unit = match[1] if match is not None else None
     if unit is None and restarts is not None and restarts.is_unit and culprit.container is None:

@@ -17,6 +17,7 @@ from exhume.diagnose.evidence.case import Case
 from exhume.diagnose.evidence.rows import Rows
 from exhume.diagnose.facts.lifetimes import path_pattern
 from exhume.diagnose.facts.owners import CgroupOwner, owner_of
+from exhume.diagnose.facts.unit_starts import UnitStarter, find_starter
 from exhume.diagnose.growth import RECORDING, Episode, Growth, growth_between
 from exhume.model.clock import NANOS, Window
 from exhume.model.finding import Entity, Evidence, process_entity
@@ -156,7 +157,7 @@ NEAR_S, FAR_S = 3600.0, 24 * 3600.0
 @dataclass(frozen=True, slots=True)
 class Leak:
     """The worst leaker: its zombies, the process that created them, their owner, and how many containers they belonged
-    to."""
+    to. `starter` is the unit that starts these containers, if one is known to."""
 
     leaker: Leaker
     owner: CgroupOwner
@@ -164,15 +165,23 @@ class Leak:
     maker_pid: int | None
     containers: int
     evidence: tuple[Evidence, ...]
+    starter: UnitStarter | None = None
 
     def __str__(self) -> str:
-        values = {"owner": self.owner or None, "maker": self.maker, "many": self.containers > 1}
+        values: dict[str, object] = {"owner": self.owner or None, "maker": self.maker, "many": self.containers > 1}
+        values |= {"starter": self.starter}
         return messages.render("leak.owner" if self.owner else "leak.maker", values)
 
     @property
     def entities(self) -> tuple[Entity, ...]:
         maker = (process_entity(self.maker, self.maker_pid),) if self.maker else ()
-        return (*self.owner.entities, *maker)
+        starter = (self.starter.entity,) if self.starter is not None else ()
+        return (*self.owner.entities, *starter, *maker)
+
+    @property
+    def stoppable(self) -> CgroupOwner:
+        """The owner that has to be stopped: a unit that starts the container would start it again."""
+        return CgroupOwner(unit=self.starter.unit) if self.starter is not None else self.owner
 
 
 def find_leak(case: Case) -> Leak | None:
@@ -232,7 +241,8 @@ def _described(case: Case, rows: Rows, hierarchy: int, report: LeakReport) -> Le
         Evidence("cgroup_events", "path", "count", len(removed), leaker.first, leaker.last + 1, match=match),
         Evidence("cgroup_events", "path", "last", leaker.lives[-1].path, leaker.last, leaker.last + 1, match=match),
     )
-    return Leak(leaker, owner, maker, pid, len(found), (*quotes, *owner.evidence))
+    starter = find_starter(case, owner.name, found) if found and owner.unit is None else None
+    return Leak(leaker, owner, maker, pid, len(found), (*quotes, *owner.evidence), starter)
 
 
 def _owner(case: Case, leaker: Leaker) -> CgroupOwner:

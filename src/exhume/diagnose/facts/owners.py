@@ -11,7 +11,6 @@ from exhume.diagnose.evidence.case import Case
 from exhume.model.finding import Action, Culprit, Entity, EntityKind, Evidence, Finding, Link, Place, Remedy, Role
 
 _UNIT = re.compile(r"/(?P<unit>[^/]+\.service)(?=/|$)")
-# Units that run other programs' work: disabling them is never the remedy.
 _SHARED_UNITS = re.compile(r"(?:user@\d+|session-.*|init|containerd|docker|crio|kubelet|dbus.*)\.service")
 SHORT_ID = 12
 _PODMAN = "podman"
@@ -96,6 +95,11 @@ class CgroupOwner:
 NO_OWNER = CgroupOwner()
 
 
+def is_shared_unit(unit: str) -> bool:
+    """Whether a unit runs other programs' work, so that disabling it is never the remedy."""
+    return _SHARED_UNITS.fullmatch(unit) is not None
+
+
 def is_workload(cgroup: str) -> bool:
     """Whether a cgroup belongs to a single container, pod or unit, rather than holding several."""
     return identify(cgroup) is not None or bool(_UNIT.search(cgroup))
@@ -117,7 +121,7 @@ def owner_of(case: Case, cgroup: str | None) -> CgroupOwner:
         match = (("kind", named.kind),)
         quote = Evidence("events", "text", "last", named.text, named.at, named.at + 1, match=match)
         return replace(owner, name=named.name, image=named.image, evidence=(quote,))
-    units = [match["unit"] for match in _UNIT.finditer(cgroup) if not _SHARED_UNITS.fullmatch(match["unit"])]
+    units = [match["unit"] for match in _UNIT.finditer(cgroup) if not is_shared_unit(match["unit"])]
     pod = identity.pod if identity else None
     return _with_pod(case, CgroupOwner(pod=pod, unit=units[-1] if units else None))
 
