@@ -130,10 +130,38 @@ def test_docker_names_the_containers_whose_cgroups_are_left(recording: Recording
     assert all(row["wall"] < started[row["path"][8:]] for row in made if row["op"] == "mkdir")
 
 
+def test_systemd_reports_the_unit_that_runs_each_container(recording: Recording):
+    events = recording.read("events", None).to_pylist()
+    moments = {
+        kind: sorted(event["wall"] for event in events if event["kind"] == kind)
+        for kind in ("unit-started", "container-start", "container-die", "unit-ended", "unit-restarted")
+    }
+    # The first run began before the recording.
+    runs = zip(
+        moments["unit-started"],
+        moments["container-start"][1:],
+        moments["container-die"][1:],
+        moments["unit-ended"][1:],
+        strict=False,
+    )
+    assert all(list(run) == sorted(run) for run in runs)
+    assert len(moments["unit-ended"]) == len(moments["container-die"])
+    ends = {(event["comm"], event["value"]) for event in events if event["kind"] == "unit-ended"}
+    assert ends == {("ecs.service", 5.0)}
+    counts = [event["value"] for event in events if event["kind"] == "unit-restarted"]
+    assert sorted(counts) == [min(counts) + number for number in range(len(counts))]
+    restarts = [event for event in events if event["kind"] == "restart"]
+    known = {row["pid"]: row for row in recording.read("processes", None).to_pylist()}
+    assert {(event["comm"], event["exit_code"]) for event in restarts} == {("docker", 5)}
+    assert {known[event["pid"]]["cgroup"] for event in restarts} == {"/system.slice/ecs.service"}
+
+
 def test_the_diagnosis_names_the_agent_by_these_events(written: SyntheticSummary, recording: Recording):
     best = diagnose(recording, around(written)).findings[0]
     assert best.cause == "zombie-memcgs"
     assert [entity.name for entity in best.entities if entity.kind is EntityKind.CONTAINER] == ["ecs-agent"]
+    assert [entity.name for entity in best.entities if entity.kind is EntityKind.UNIT] == ["ecs.service"]
+    assert best.remedies[0].target == "ecs.service"
 
 
 def test_the_held_core_serves_no_network(written: SyntheticSummary, recording: Recording):

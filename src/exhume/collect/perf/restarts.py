@@ -172,7 +172,7 @@ class Restarts:
                 continue
             # A parent that has exited keeps its last known name.
             loop.parent_name = name_of(loop.parent) or loop.parent_name
-            rows.events.append(_event(loop))
+            rows.events.append(restart_event(loop))
             rows.processes.append((loop.parent, None, loop.parent_name or ""))
             loop.unreported, loop.reported_at = 0, now
             self._looping.add(key)
@@ -208,7 +208,8 @@ def _is_loop(loop: Loop) -> bool:
     return all(life.status != 0 for life in lives)
 
 
-def _event(loop: Loop) -> Events:
+def restart_event(loop: Loop) -> Events:
+    """The row about a loop and its lives since the last row."""
     first, last = loop.lives[0], loop.lives[-1]
     span = (last.ended - first.born) / NANOS
     life = sorted(each.ended - each.born for each in loop.lives)[len(loop.lives) // 2]

@@ -1,6 +1,6 @@
 """The inventory of the synthetic node: the machine of the incident, with the agent that crash-loops on it."""
 
-from exhume.lab.synth.world import DEVICE, MINUTE_S, NIC_QUEUES, World
+from exhume.lab.synth.world import DEVICE, LEAKED_A_MINUTE, NIC_QUEUES, RESTART_EVERY_NS, World
 from exhume.model.audit import Exit, History, Manager, Service
 from exhume.model.inventory import (
     Boot,
@@ -46,7 +46,7 @@ def inventory_rows(world: World, minute: int) -> Columns | None:
             ),
         ),
         "cgroups": Cgroups("v1", (CgroupMount(1, "/sys/fs/cgroup/memory", ("memory",)),), ("docker", "kubepods")),
-        "units": _units(world.timeline.wall(time), minute),
+        "units": _units(world.timeline.wall(time), time),
         "boot": Boot(
             booted_at=world.timeline.wall(0), uptime_s=round(time / 1e9, 2), system="degraded", bootstrap=Outcome.OK
         ),
@@ -61,21 +61,21 @@ def inventory_rows(world: World, minute: int) -> Columns | None:
     }
 
 
-def _units(now: int, minute: int) -> tuple[Service, ...]:
-    """The agent is started once per minute, and exits at once."""
-    ends = tuple(Exit(now - ago * MINUTE_S * 10**9, code=5) for ago in range(1, 5))
-    restarts = 10_000 + minute
+def _units(wall: int, time: int) -> tuple[Service, ...]:
+    """The agent is started at the pace of its containers, and exits seconds later."""
+    ends = tuple(Exit(wall - ago * RESTART_EVERY_NS, code=5) for ago in range(1, 5))
+    starts = 24 * 60 * LEAKED_A_MINUTE
     return (
         Service(
             *(Manager.SYSTEMD, "ecs.service", "ecs.service"),
             state="activating",
             detail="auto-restart",
             result="exit-code",
-            restarts=restarts,
+            restarts=time // RESTART_EVERY_NS,
             restart_policy="always",
             last_exit=ends[0],
             enabled="enabled",
-            history=History("journal", 24.0, 1440, 1440, 60.0, ends, longest_s=11.0),
+            history=History("journal", 24.0, starts, starts, starts / 24, ends, longest_s=3.2),
         ),
         Service(
             *(Manager.SYSTEMD, "node-bootstrap.service", "node-bootstrap.service"), state="active", detail="exited"

@@ -1,5 +1,6 @@
 """Build all tables of one synthetic minute, as columns. The kernel's counters are consistent with the samples."""
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,17 +9,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from exhume.collect.incidents import IncidentMarks
+from exhume.collect.perf.restarts import LEAST_LIVES, Life, Loop, restart_event
 from exhume.collect.sources.container_events import DockerEventSource
 from exhume.collect.sources.kmsg import KernelLogSource
 from exhume.collect.sources.kmsg_signatures import PLAIN_KIND, recognise
+from exhume.collect.sources.unit_events import ENDED, RESTARTED, STARTED, UnitEventSource
 from exhume.lab.synth.inventory import inventory_rows
 from exhume.lab.synth.stacks import QUANTILES as STACK_QUANTILES
 from exhume.lab.synth.stacks import SOFTIRQ, SYSTEM, USER
 from exhume.lab.synth.workload import PROGRAMS, SHORT_PID, SHORT_PIDS_A_SECOND, describe, short_pids
 from exhume.lab.synth.workload import QUANTILES as THREAD_QUANTILES
-from exhume.lab.synth.world import DEVICE, LEAKED_A_MINUTE, MINUTE_S, NIC_QUEUES, RATE_HZ, VISIBLE, World
+from exhume.lab.synth.world import (
+    DEVICE,
+    LEAKED_A_MINUTE,
+    MINUTE_S,
+    NIC_QUEUES,
+    RATE_HZ,
+    RESTART_EVERY_NS,
+    VISIBLE,
+    World,
+)
 from exhume.model.clock import MILLIS, NANOS, Tick
-from exhume.model.tables import CgroupEvents, Cgroups, Columns, Events, to_columns
+from exhume.model.tables import CgroupEvents, Cgroups, Columns, Events, Processes, to_columns
 
 # A thread keeps its core for about three samples (30 ms) before another one gets its turn.
 TURNOVER = 0.35
@@ -95,6 +107,11 @@ PARENTS = {"/kubepods": 176, "/system.slice": 47, "/docker": 1}
 FIRST_IRQ = 72
 # The agent's container, which Docker runs; its exit code, and the time after which its cgroup is removed.
 AGENT, IMAGE, AGENT_CODE, AGENT_LIVES_NS = "ecs-agent", "amazon/amazon-ecs-agent:latest", 5, 3 * NANOS
+# The unit that runs the agent, its script, and the client that the script waits for: how long before the container's
+# cgroup each starts, and how long after its removal both are gone. No sampled process has one of their pids.
+UNIT, SCRIPT, CLIENT = "ecs.service", "ecs-agent-start", f"docker run --rm --name {AGENT} {IMAGE}"
+SCRIPT_BEFORE_NS, CLIENT_BEFORE_NS, UNIT_AFTER_NS = 200 * MILLIS, 190 * MILLIS, 20 * MILLIS
+UNIT_PID = SHORT_PID - 100_000
 KIB_PER_GIB = 1 << 20
 # What a dead memory cgroup keeps: unreclaimable slab, and per-CPU memory on every core.
 SLAB_KIB_PER_DEAD = 11.9
@@ -176,12 +193,30 @@ class Minute:
         yield "frames", {"frame": catalogue.frame_ids[needed], "kind": kinds, "module": modules, "name": names}
 
     def processes(self) -> Columns:
-        rows = list(self.world.fleet.processes)
+        rows, agents = list(self.world.fleet.processes), self.agent_containers(self.churn())
         # Seeded by the pid, so that a process that lives across two minutes has the same description in both.
         for pid, thread in sorted(self.sampled.short_threads.items()):
             program = PROGRAMS[self.world.fleet.program[thread]]
-            rows.append(describe(program, pid, np.random.default_rng([self.world.seed, 7, pid]), self.begin))
-        return {**to_columns("processes", rows), "time": [self.begin] * len(rows)}
+            row = describe(program, pid, np.random.default_rng([self.world.seed, 7, pid]), self.begin)
+            if row.runtime == "docker":
+                # The agent runs in the newest container.
+                begun = self.begin + (pid - SHORT_PID) * NANOS // SHORT_PIDS_A_SECOND % (MINUTE_S * NANOS)
+                row.container = [number for born, number in agents if born <= begun][-1]
+                row.cgroup = f"/docker/{row.container}"
+            rows.append(row)
+        known = {**to_columns("processes", rows), "time": [self.begin] * len(rows)}
+        of_unit = to_columns("processes", list(self.unit_processes()))
+        return {name: [*values, *of_unit[name]] for name, values in known.items()}
+
+    def unit_processes(self) -> Iterator[Processes]:
+        """The unit's script and its client, which the recorder describes because they are restarted."""
+        for born in self.unit_runs():
+            started, script = born - SCRIPT_BEFORE_NS, self.unit_pid(born)
+            command = f"/bin/sh /usr/libexec/{SCRIPT}"
+            if self.begin <= started < self.end and self.lives_until(born):
+                yield Processes(started, script, 1, started, SCRIPT, command, f"/system.slice/{UNIT}")
+                client = born - CLIENT_BEFORE_NS
+                yield Processes(client, script + 1, script, client, "docker", CLIENT, f"/system.slice/{UNIT}")
 
     def cpu(self) -> Columns:
         sampled, rng, cells = self.sampled, self.rng, self.held.size
@@ -247,7 +282,8 @@ class Minute:
                 for name, value in known.fields.items():
                     setattr(row, name, value)
             rows.append(row)
-        return to_columns("events", sorted([*rows, *self.container_events()], key=lambda row: row.time))
+        rows += [*self.container_events(), *self.unit_events(), *self.restart_events()]
+        return to_columns("events", sorted(rows, key=lambda row: row.time))
 
     def container_events(self) -> Iterator[Events]:
         """Docker's events about the agent's containers: each starts, and ends with the agent's error."""
@@ -264,15 +300,63 @@ class Minute:
                     row.value = float(AGENT_CODE) if kind == "container-die" else None
                     yield row
 
+    def unit_runs(self) -> range:
+        """When each container is created whose unit may start or end within the minute."""
+        return range(self.begin - RESTART_EVERY_NS, self.end + RESTART_EVERY_NS, RESTART_EVERY_NS)
+
+    def unit_pid(self, born: int) -> int:
+        return UNIT_PID + 2 * ((born - self.world.timeline.start) // RESTART_EVERY_NS)
+
+    def unit_events(self) -> Iterator[Events]:
+        """systemd's signals about the unit: each run ends with the agent's exit code."""
+        for born in self.unit_runs():
+            started, ended = born - SCRIPT_BEFORE_NS, born + AGENT_LIVES_NS + UNIT_AFTER_NS
+            number = born // RESTART_EVERY_NS
+            again = f"was started again by systemd ({number} times by now)"
+            # A restart is noticed at the end of a tick.
+            noticed = started + (self.begin - started) % NANOS
+            for time, kind, message, value, pid in (
+                (started, STARTED, "started", None, self.unit_pid(born)),
+                (noticed, RESTARTED, again, float(number), None),
+                (ended, ENDED, f"ended with code {AGENT_CODE}", float(AGENT_CODE), None),
+            ):
+                if self.begin <= time < self.end and time > self.world.timeline.start:
+                    row = Events(time, UnitEventSource.name, kind, "info", f"unit {UNIT} {message}")
+                    row.pid, row.comm, row.value = pid, UNIT, value
+                    yield row
+
+    def restart_events(self) -> Iterator[Events]:
+        """The client, which fails each time with the script around it, as the recorder sees it from its exits."""
+        for born in self.unit_runs():
+            lives = self.lives_until(born)
+            if lives and self.begin <= lives[-1].ended < self.end:
+                # Each row has the lives since the last one.
+                new = len(lives) if len(lives) == LEAST_LIVES else 1
+                yield restart_event(Loop(SCRIPT, 1, deque(lives, 8), new, parent_name="systemd"))
+
+    def lives_until(self, born: int) -> list[Life]:
+        """The unit's runs since the recording began, the last one being that of a container; empty if they are too few
+        for a loop."""
+        first = self.world.timeline.start + RESTART_EVERY_NS
+        lives = [
+            Life(
+                self.unit_pid(each),
+                each - SCRIPT_BEFORE_NS,
+                each + AGENT_LIVES_NS + UNIT_AFTER_NS,
+                AGENT_CODE << 8,
+                ("docker", self.unit_pid(each) + 1),
+            )
+            for each in range(max(first, born - 8 * RESTART_EVERY_NS), born + 1, RESTART_EVERY_NS)
+        ]
+        return lives if len(lives) >= LEAST_LIVES else []
+
     def churn(self) -> np.random.Generator:
         """The random numbers of the cgroups created in the minute, which two tables name."""
         return np.random.default_rng([self.world.seed, 8, self.minute])
 
     def agent_containers(self, rng: np.random.Generator) -> list[tuple[int, str]]:
         """When each of the agent's containers is created, and its id."""
-        return [
-            (born, rng.bytes(32).hex()) for born in range(self.begin, self.end, MINUTE_S * NANOS // LEAKED_A_MINUTE)
-        ]
+        return [(born, rng.bytes(32).hex()) for born in range(self.begin, self.end, RESTART_EVERY_NS)]
 
     def with_marks(self, watched: dict[str, Columns]) -> Columns:
         """The minute's events with the incident marks that a recorder would have added, second by second."""
