@@ -94,7 +94,7 @@ def applied(tmp_path, monkeypatch):
     monkeypatch.setattr(Applier, "count", lambda self, still_s=0.0: 700)
     monkeypatch.setattr(Watch, "residuals", lambda self: [])
     monkeypatch.setattr(apply, "why_left", lambda situation, outcomes: ())
-    monkeypatch.setattr(Watch, "situation", lambda self: None)
+    monkeypatch.setattr(Watch, "situation", lambda self, progress: None)
 
     def run(step: Step, batches, limits: Limits, stop: Stop | None = None):
         monkeypatch.setitem(apply.ACTIONS, step.action, batches)
