@@ -62,7 +62,7 @@ class Both:
         first, last = (moment_ms / 1000 - self.samples.first_second for moment_ms in sampled_ms(self.directory))
         return range(max(1, ceil(first)), min(self.seconds, int(last)) - WINDOW_S + 1)
 
-    def asked(self, since: float, until: float) -> str:
+    def query(self, since: float, until: float) -> str:
         """Seconds of the clock that both recorded by, in the milliseconds that the page asks with."""
         wall = [(int(moment * NANOS) + self.wall_ns) // MILLIS for moment in (since, until)]
         return f"since={wall[0]}&until={wall[1]}"
@@ -196,24 +196,24 @@ def _record(place: Path, rate: int, seconds: int) -> Both:
 def _exhume(data: Both) -> Server:
     def flame(second: int) -> str:
         since = data.samples.first_second + second
-        return f"/api/flame?{data.asked(since, since + WINDOW_S)}&least=0"
+        return f"/api/flame?{data.query(since, since + WINDOW_S)}&least=0"
 
     return Server(
         lambda: exhume_server(data.directory),
         "/api/recording",
-        f"/api/subsecond?{data.asked(data.samples.all[0], data.samples.all[-1])}&rows={ROWS}",
+        f"/api/subsecond?{data.query(data.samples.all[0], data.samples.all[-1])}&rows={ROWS}",
         flame,
         list(data.directory.glob("*/*.parquet")),
     )
 
 
 def _flamescope(peer: FlameScope, data: Both) -> Server:
-    asked = f"filename={data.script.name}&type=perf"
+    query = f"filename={data.script.name}&type=perf"
     return Server(
         lambda: peer.server(data.profiles),
         "/profile/",
-        f"/heatmap/?{asked}&rows={ROWS}",
-        lambda second: f"/flamegraph/?{asked}&start={second}&end={second + WINDOW_S}",
+        f"/heatmap/?{query}&rows={ROWS}",
+        lambda second: f"/flamegraph/?{query}&start={second}&end={second + WINDOW_S}",
         [data.script],
     )
 
@@ -226,28 +226,28 @@ def one_start(server: Server, times: Times, windows: range, last: bool) -> None:
     with server.start() as served:
         ask(served.address, server.first)
         times.start.append(time.perf_counter() - began)
-        times.heatmap_cold.append(_asked(served, server.heatmap).seconds)
+        times.heatmap_cold.append(_ask(served, server.heatmap).seconds)
         server.forget()
-        times.flame_cold.append(_asked(served, server.flame(draw.choice(windows))).seconds)
+        times.flame_cold.append(_ask(served, server.flame(draw.choice(windows))).seconds)
         for _ in range(10 if last else 0):
-            times.heatmap_warm.append(_asked(served, server.heatmap).seconds)
-            times.flame_warm.append(_asked(served, server.flame(draw.choice(windows))).seconds)
+            times.heatmap_warm.append(_ask(served, server.heatmap).seconds)
+            times.flame_warm.append(_ask(served, server.flame(draw.choice(windows))).seconds)
         times.memory.append(highest_memory(served.pid))
 
 
-def _asked(served: Served, path: str) -> Answer:
+def _ask(served: Served, path: str) -> Answer:
     return ask(served.address, path, PATIENCE_S)
 
 
 def _check(ours: Server, theirs: Server, data: Both) -> None:
     """Both answered what was recorded, in everything and in three stretches of it."""
     with ours.start() as here, theirs.start() as there:
-        found = flamescope_heatmap(_asked(there, theirs.heatmap).body)
+        found = flamescope_heatmap(_ask(there, theirs.heatmap).body)
         check_recorded("FlameScope's heatmap", found, (len(data.samples.certainly_busy), len(data.samples.all)))
-        check_as_many(exhume_heatmap(_asked(here, ours.heatmap).body), found)
+        check_as_many(exhume_heatmap(_ask(here, ours.heatmap).body), found)
         windows = data.windows()
         for second in (windows[0], windows[len(windows) // 2], windows[-1]):
             since = data.samples.first_second + second
-            graph = flamescope_graph(_asked(there, theirs.flame(second)).body)
+            graph = flamescope_graph(_ask(there, theirs.flame(second)).body)
             check_recorded("FlameScope's flame graph", graph.samples, data.samples.bounds(since, since + WINDOW_S))
-            check_alike(exhume_graph(_asked(here, ours.flame(second)).body), graph)
+            check_alike(exhume_graph(_ask(here, ours.flame(second)).body), graph)

@@ -123,7 +123,7 @@ def _next_to_flamescope(data: Path, directory: Path, work: Path, rounds: int) ->
     span = Recording.open(directory).span()
     assert span is not None
     first, last = -(-span.since // NANOS) + 1, span.until // NANOS - 1
-    asked = f"filename={text.name}&type=perf"
+    query = f"filename={text.name}&type=perf"
 
     def window(since: int, until: int) -> str:
         return f"since={since * 1000}&until={until * 1000}"
@@ -138,8 +138,8 @@ def _next_to_flamescope(data: Path, directory: Path, work: Path, rounds: int) ->
     theirs = Server(
         lambda: peer.server(profiles),
         "/profile/",
-        f"/heatmap/?{asked}&rows={HEATMAP_ROWS}",
-        lambda second: f"/flamegraph/?{asked}&start={second}&end={second + WINDOW_S}",
+        f"/heatmap/?{query}&rows={HEATMAP_ROWS}",
+        lambda second: f"/flamegraph/?{query}&start={second}&end={second + WINDOW_S}",
         [text],
     )
     our_times, their_times = Times(), Times()

@@ -60,8 +60,8 @@ class Watched:
             raise self._ended() from error
 
     def _ended(self) -> BenchError:
-        said = self.output.read_text(errors="replace")[-500:]
-        return BenchError(f"{self.name} ended while it was measured: {said}")
+        output = self.output.read_text(errors="replace")[-500:]
+        return BenchError(f"{self.name} ended while it was measured: {output}")
 
     def finish(self, seconds: float = 60.0) -> float:
         """Ask it to stop if it has not, wait for it, and tell the CPU seconds of its whole life."""

@@ -63,7 +63,7 @@ class Section:
 
 def machine_facts() -> dict[str, str]:
     """What the figures depend on; nothing that names the machine."""
-    return machine.machine_facts() | {"perf": _said_by("perf", "version")}
+    return machine.machine_facts() | {"perf": _output_of("perf", "version")}
 
 
 def machine_speed() -> Row:
@@ -79,7 +79,7 @@ def machine_speed() -> Row:
     return Row("the machine: ten million additions in Python", min(once() for _ in range(3)), "s of CPU")
 
 
-def _said_by(*command: str) -> str:
+def _output_of(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 

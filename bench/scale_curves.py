@@ -2,7 +2,7 @@
 
 What this machine can have is measured on it: forks, samples, processes. What it can't (192 cores, 20,000 threads, 5,000
 cgroups) is put in front of the sources as trees of files in place of /proc and /sys; the time that a real kernel takes
-to print them is then missing, and said to be.
+to print them is then missing, and the section says so.
 """
 
 import os

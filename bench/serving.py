@@ -36,15 +36,15 @@ def exhume_server(source: Path, command: Sequence[str] = ("serve", "--dir")) -> 
     """The page of a recording, or of what another command takes, until the block ends."""
     args = [str(EXHUME), *command, str(source), "--listen", "127.0.0.1:0", "--no-open"]
     with (
-        tempfile.TemporaryFile("w+") as said,
-        subprocess.Popen(args, stdout=subprocess.PIPE, stderr=said, text=True) as server,
+        tempfile.TemporaryFile("w+") as output,
+        subprocess.Popen(args, stdout=subprocess.PIPE, stderr=output, text=True) as server,
     ):
         assert server.stdout is not None
         try:
             line = server.stdout.readline()
             if not line.startswith("exhume: http"):
-                said.seek(0)
-                raise BenchError(f"the server did not start: {line}{said.read()[-500:]}")
+                output.seek(0)
+                raise BenchError(f"the server did not start: {line}{output.read()[-500:]}")
             yield Served(line.removeprefix("exhume: ").strip(), server.pid)
         finally:
             server.terminate()

@@ -10,14 +10,14 @@ from bench.processes import BenchError
 
 def venv_with(directory: Path, requirements: Sequence[str]) -> Path:
     """The Python of an environment that has these requirements."""
-    wanted, installed = "\n".join(requirements), directory / "requirements.txt"
+    requested, installed = "\n".join(requirements), directory / "requirements.txt"
     python = directory / "bin/python"
-    if not installed.is_file() or installed.read_text() != wanted:
+    if not installed.is_file() or installed.read_text() != requested:
         print(f"  installing {directory.name}", flush=True)
         installed.unlink(missing_ok=True)
         _run([sys.executable, "-m", "venv", "--clear", str(directory)])
         listed = directory / "requested.txt"
-        listed.write_text(wanted)
+        listed.write_text(requested)
         _run([str(python), "-m", "pip", "install", "--quiet", "-r", str(listed)])
         listed.rename(installed)
     return python
