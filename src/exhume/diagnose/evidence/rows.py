@@ -67,6 +67,10 @@ class Rows:
         """The rows whose text in a column is one of these."""
         return Rows(self.name, self._table.filter(pc.is_in(self._table.column(column), pa.array(texts, pa.string()))))
 
+    def containing(self, column: str, text: str) -> "Rows":
+        """The rows whose text in a column has this in it."""
+        return Rows(self.name, self._table.filter(pc.match_substring(self._table.column(column), text)))
+
     def listed(self, *columns: str) -> list[tuple[Any, ...]]:
         """Some columns as plain tuples, for the few rows that are read one by one."""
         return list(zip(*(self._table.column(name).to_pylist() for name in columns), strict=True))

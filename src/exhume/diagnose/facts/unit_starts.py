@@ -7,6 +7,7 @@ container engine that names the container ran in the unit, or the unit ended wit
 that few programs have, and each container was a new one: a restart policy starts the same container again.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -123,8 +124,9 @@ def _in_step(units: list[Run], containers: list[Run]) -> list[tuple[Run, Run]]:
     if few < _limit("least") or many - few - 1 > _limit("alone_part") * few:
         return []
     pairs = []
+    starts = [run.start for run in containers]
     for unit in units:
-        inside = [run for run in containers if unit.start <= run.start <= unit.end]
+        inside = containers[bisect_left(starts, unit.start) : bisect_right(starts, unit.end)]
         if len(inside) == 1 and _is_close(unit, inside[0]):
             pairs.append((unit, inside[0]))
     # A run at the edge of the time may be incomplete.
@@ -148,7 +150,7 @@ def _shared_code(pairs: Iterable[tuple[Run, Run]]) -> int | None:
 
 def _client(case: Case, unit: str, name: str | None, ids: Collection[str | None]) -> str | None:
     """The command line of the newest process in the unit that starts the container by its name or id."""
-    rows = case.recorded("processes", _limit("seconds"))
+    rows = case.recorded("processes", _limit("client_seconds")).containing("cgroup", f"/{unit}")
     for cgroup, cmdline in reversed(rows.listed("cgroup", "cmdline")):
         if cmdline and cgroup and unit in cgroup.split("/"):
             named = {each for start in starts_in(cmdline.split()) for each in start.names}
