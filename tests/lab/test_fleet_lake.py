@@ -135,6 +135,13 @@ def test_clusters_have_attributes_in_common_and_are_sick_together(kind: str):
     assert 0.1 < sick.mean() < 0.35
 
 
+def test_every_node_is_up_when_the_lake_begins():
+    """Also where the last wave of a rollout began within the hour before."""
+    for seed in range(5):
+        world = World(FleetPlan(1000, 1.0, UNTIL, seed=seed, cause=False, clusters="wave", cluster_size=2))
+        assert world.boot_us.max() <= world.since
+
+
 def test_clusters_next_to_a_cause_have_another_trouble():
     world = World(plan(800, 2.0, seed=5, sick=0.2, agent=False, clusters="job", cluster_size=10))
     assert world.conditions and world.truth.sick_clusters

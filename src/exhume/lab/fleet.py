@@ -238,7 +238,9 @@ class World:
             # If a cause depends on uptime, everything that correlates with the age of a wave would seem to be part of
             # it.
             begun = np.sort(rng.uniform(0, _UPTIME_DAYS, count))[::-1] * DAY_US
-            self.boot_us = self.since - begun[cluster].astype(np.int64) + rng.integers(0, HOUR_US, plan.nodes)
+            booted = self.since - begun[cluster].astype(np.int64) + rng.integers(0, HOUR_US, plan.nodes)
+            # Every node is up when the lake begins.
+            self.boot_us = np.minimum(booted, self.since)
         for key in kind.nested:
             values = np.array(list(_GIVEN[key]), object)
             if kind.rollout:
