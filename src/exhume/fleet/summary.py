@@ -368,17 +368,18 @@ def _of_node(reader: _Reader) -> Values:
 
 def _softirq_waits(reader: _Reader, threads: _Rows) -> Floats:
     """The longest wait (ns) of a ksoftirqd in each row; 0 in those of other threads."""
-    found = np.zeros(len(threads.wall))
-    waited = threads.numbers("wait_ns").astype(np.int64)
     softirqs = np.array([comm.startswith("ksoftirqd/") for comm in threads.column("comm").to_pylist()], np.bool_)
-    places = np.flatnonzero(softirqs & (waited > 0))
+    waited, slices = threads.numbers("wait_ns") * softirqs, threads.numbers("slices")
+    found = np.where(np.isnan(slices), waited, waited / np.maximum(slices, 1))
+    # Few minutes have a wait for which the queue of its core matters.
+    places = np.flatnonzero(waited >= STOOD_STILL_NS)
     columns = [threads.column(name).take(places).to_pylist() for name in ("cpu", "run_ns", "slices")]
-    # Most minutes have no wait for which the queue of its core matters.
-    ticks = _ticks_of_cores(reader, threads.wall[softirqs & (waited >= STOOD_STILL_NS)])
-    rows = zip(places.tolist(), threads.wall[places].tolist(), waited[places].tolist(), *columns, strict=True)
-    for place, wall, wait, core, ran, slices in rows:
+    ticks = _ticks_of_cores(reader, threads.wall[places])
+    waits = waited[places].astype(np.int64).tolist()
+    rows = zip(places.tolist(), threads.wall[places].tolist(), waits, *columns, strict=True)
+    for place, wall, wait, core, ran, turns in rows:
         span_ns, queue = ticks.get((wall, core), (NANOS, None))
-        found[place] = longest_wait(wait, ran, slices, span_ns, queue)
+        found[place] = longest_wait(wait, ran, turns, span_ns, queue)
     return found
 
 
