@@ -12,7 +12,7 @@ import fcntl
 import os
 import shutil
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import exhume
@@ -84,51 +84,71 @@ def main() -> int:
         return _run(arguments)
 
 
+@dataclass(slots=True)
+class Measured:
+    """The sections of a run so far, the most that other work took of the machine meanwhile, and whether all sections
+    were measured."""
+
+    sections: list[Section] = field(default_factory=list)
+    busy: float = 0.0
+    complete: bool = False
+
+
 def _run(arguments: argparse.Namespace) -> int:
     # An installed program is compiled; a tree that was just changed would be compiled at every start.
     compileall.compile_dir(Path(exhume.__file__).parent, quiet=1)
-    sections: list[Section] = []
-    failed = False
-    busy = 0.0
+    run = Measured()
+    try:
+        run.complete = _measure(arguments, run)
+    finally:
+        # After an unexpected error, too: an hour of measuring must not be lost.
+        _clear()
+        _write(arguments, run)
+    missed = [row.measure for section in run.sections for row in section.rows if row.missed]
+    for measure in missed:
+        print(f"MISSED: {measure}", file=sys.stderr)
+    return int(bool(missed)) if run.complete else 2
+
+
+def _measure(arguments: argparse.Namespace, run: Measured) -> bool:
+    """Measure section by section; returns whether all could be measured."""
+    complete = True
     for name in arguments.only or BENCHMARKS:
         print(f"{name} ..", flush=True)
         _clear()
-        busy = max(busy, others_busy())
+        run.busy = max(run.busy, others_busy())
         try:
             section = BENCHMARKS[name](WORK, arguments.quick)
         except NotMeasured as error:
             print(f"  not measured: {error}", file=sys.stderr)
             if arguments.only:
-                failed = True
+                complete = False
             else:
-                sections.append(Section(error.title, f"Not measured: {error}.", []))
-            continue
+                run.sections.append(Section(error.title, f"Not measured: {error}.", []))
         except BenchError as error:
             print(f"  could not be measured: {error}", file=sys.stderr)
-            failed = True
-            continue
+            complete = False
         except KeyboardInterrupt:
             print("  interrupted", file=sys.stderr)
-            failed = True
-            break
-        section = replace(section, rows=[*section.rows, machine_speed()])
-        sections.append(section)
-        print(as_table(section.rows), flush=True)
-    _clear()
-    # Figures of a quick run are not for keeping.
+            return False
+        else:
+            section = replace(section, rows=[*section.rows, machine_speed()])
+            run.sections.append(section)
+            print(as_table(section.rows), flush=True)
+    return complete
+
+
+def _write(arguments: argparse.Namespace, run: Measured) -> None:
+    """Write what was measured. Figures of a quick run are not for keeping."""
     results = QUICK_RESULTS if arguments.quick else RESULTS
-    if not failed and not arguments.only:
-        results.write_text(as_document(sections, arguments.quick, busy))
+    if run.complete and not arguments.only:
+        results.write_text(as_document(run.sections, arguments.quick, run.busy))
         print(f"written to {results}")
-    elif (measured := [section for section in sections if section.rows]) and not arguments.quick:
-        results.write_text(with_sections(results.read_text(), measured, busy))
+    elif (measured := [section for section in run.sections if section.rows]) and not arguments.quick:
+        results.write_text(with_sections(results.read_text(), measured, run.busy))
         print(f"replaced in {results}: {', '.join(section.title for section in measured)}")
-    if busy > QUIET:
-        print(f"other work took up to {busy:.0%} of the machine: measure again when it is quiet", file=sys.stderr)
-    missed = [row.measure for section in sections for row in section.rows if row.missed]
-    for measure in missed:
-        print(f"MISSED: {measure}", file=sys.stderr)
-    return 2 if failed else int(bool(missed))
+    if run.busy > QUIET:
+        print(f"other work took up to {run.busy:.0%} of the machine: measure again when it is quiet", file=sys.stderr)
 
 
 def cannot_run() -> str:
