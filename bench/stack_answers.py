@@ -88,10 +88,11 @@ def flamescope_graph(body: bytes) -> Graph:
 
 
 def exhume_heatmap(body: bytes) -> int:
-    """The samples in exhume's heatmap: the cells lie behind a header in JSON."""
+    """The samples in exhume's heatmap: the cells lie behind a header in JSON, and behind them the kernel's part."""
     length = int.from_bytes(body[:4], "little")
+    header = json.loads(body[4 : 4 + length])
     counts = memoryview(body[4 + length :]).cast("I")
-    return sum(counts)
+    return sum(counts[: header["rows"] * header["columns"]])
 
 
 def exhume_graph(body: bytes) -> Graph:

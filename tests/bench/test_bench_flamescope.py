@@ -86,8 +86,9 @@ def test_answers_that_differ_are_not_compared(ours: Graph, why: str):
 
 def test_both_kinds_of_heatmap_are_added_up():
     assert flamescope_heatmap(json.dumps({"values": [[0, 2], [1, 0]]}).encode()) == 3
-    header = b'{"rows":2}  '
-    assert exhume_heatmap(struct.pack("<I", len(header)) + header + struct.pack("<4I", 0, 2, 1, 0)) == 3
+    header = b'{"rows":2,"columns":2}  '
+    cells, in_kernel = struct.pack("<4I", 0, 2, 1, 0), struct.pack("<4I", 0, 1, 1, 0)
+    assert exhume_heatmap(struct.pack("<I", len(header)) + header + cells + in_kernel) == 3
 
 
 def test_without_a_checkout_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
