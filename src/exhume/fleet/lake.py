@@ -257,7 +257,9 @@ class Lake:
         done.files += len(names)
         done.rows += kept.num_rows
         done.repeats += rows.num_rows - kept.num_rows
-        done.bytes_before += sum(size for name, size in files if name in set(names))
+        # Only files that can't be read are left out, and there are hardly any.
+        left_out = set() if len(names) == len(files) else {name for name, _ in files}.difference(names)
+        done.bytes_before += sum(length for name, length in files if name not in left_out)
         done.bytes_after += size
 
     def _read_united(
